@@ -1,0 +1,39 @@
+"""An exemption needs a reason, and the name of a rule that exists.
+
+`drainproof.dev/ignore: "<reason>"` on an object or on its Pod template exempts it from every rule, and
+`drainproof.dev/ignore.<rule>: "<reason>"` from one. The reason is what a colleague reads a year later, so an
+empty one does not count: the object is treated as if the annotation were not there, and this rule says so. It
+also names an exemption from a rule that does not exist, most often a misspelled one, for the rule that was
+meant still applies.
+
+Limits: whether a reason is a good one cannot be seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.core.declaration import IGNORE
+from webhook.core.option import unknown
+from webhook.core.rule import Context, Finding, Level, Rule
+from webhook.core.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Nothing can be set."""
+
+
+def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
+    """Finds exemptions that have no effect."""
+    for key, (path, value) in workload.declarations.items():
+        if key != IGNORE and not key.startswith(f"{IGNORE}."):
+            continue
+        rule = key[len(IGNORE) + 1 :]
+        if rule and rule not in context.options:
+            yield Finding(path, unknown(rule, context.options, "rule"), advice=True)
+        elif not isinstance(value, str) or not value.strip():
+            yield Finding(path, "it gives no reason, so it does not count; write why the object is exempt", advice=True)
+
+
+RULE: Final = Rule("exemption", check, Options, Level.WARN, fix=None, exemptible=False)
