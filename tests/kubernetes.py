@@ -14,7 +14,8 @@ def refusals(document: Any) -> list[str]:
         return _job(document.get("spec") or {}, is_defaulted=True) + _annotations(document)
     if document["kind"] == "CronJob":
         return _job(document["spec"]["jobTemplate"].get("spec") or {}, is_defaulted=False) + _annotations(document)
-    return _annotations(document) + _pod_spec((document.get("spec") or {}).get("template", {}).get("spec") or {})
+    spec = document.get("spec") or {}
+    return _annotations(document) + _pod_spec(spec if document["kind"] == "Pod" else spec["template"].get("spec") or {})
 
 
 def _annotations(document: Any) -> list[str]:
@@ -86,8 +87,14 @@ def _codes(codes: Any, pod: Any) -> list[str]:
 
 def _pod_spec(pod: Any) -> list[str]:
     grace = pod.get("terminationGracePeriodSeconds", 30)
-    hooks = [((c.get("lifecycle") or {}).get("preStop") or {}).get("sleep") for c in pod.get("containers") or []]
-    seconds = [hook.get("seconds", 0) for hook in hooks if hook]
+    containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+    hooks = [hook for c in containers if (hook := (c.get("lifecycle") or {}).get("preStop")) is not None]
+    seconds = [hook["sleep"].get("seconds", 0) for hook in hooks if hook.get("sleep")]
     if not all(isinstance(number, int) for number in (grace, *seconds)):
         return ["seconds: not decodable"]
-    return ["sleep: longer than the grace period" for number in seconds if number > grace]
+    found = ["preStop: no handler" for hook in hooks if not hook]
+    if any(not t.get("key") and t.get("operator") != "Exists" for t in pod.get("tolerations") or []):
+        found.append("tolerations: every key only with Exists")
+    if not pod.get("containers"):
+        found.append("containers: required")
+    return found + ["sleep: longer than the grace period" for number in seconds if number > grace]

@@ -82,7 +82,8 @@ WRONG: list[tuple[Any, list[str]]] = [
     (
         {**HEAD, "rules": {"restart-policy": {"on-failure": "convert-always"}}},
         [
-            'rules.restart-policy.on-failure: "convert-always" is not allowed; write one of convert-when-safe, convert, keep',
+            'rules.restart-policy.on-failure: "convert-always" is not allowed; '
+            "write one of convert-when-safe, convert, keep",
         ],
     ),
     (

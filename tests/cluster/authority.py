@@ -61,14 +61,10 @@ def issue(authority: Authority, name: str, *, organization: str = "", hosts: Seq
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
     )
     if hosts:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
-        )
+        builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     certificate = builder.sign(authority.key, hashes.SHA256())
     return Pair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
@@ -85,9 +81,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()

@@ -58,9 +58,7 @@ def found_programs(pytestconfig: pytest.Config) -> dict[str, Program]:
 
 
 @pytest.fixture(scope="session")
-def control_plane(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
+def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One control plane for the whole run: a test keeps to names or a namespace of its own."""
     _found(pytestconfig)
     try:

@@ -59,9 +59,7 @@ class ControlPlane:
             env=dict(self.environment),
         )
         if check and done.returncode:
-            raise KubectlError(
-                f"kubectl {' '.join(args)}: exit code {done.returncode}: {done.stderr.strip()}"
-            )
+            raise KubectlError(f"kubectl {' '.join(args)}: exit code {done.returncode}: {done.stderr.strip()}")
         return done
 
     def create(self, document: Mapping[str, Any], *args: str) -> dict[str, Any]:
@@ -181,9 +179,7 @@ def _free_ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-def _status(
-    admin: ssl.SSLContext, port: int, path: str, document: Mapping[str, Any] | None = None
-) -> int | None:
+def _status(admin: ssl.SSLContext, port: int, path: str, document: Mapping[str, Any] | None = None) -> int | None:
     """The HTTP status for a GET, or for a POST of `document`; None when nobody trusted answers."""
     # http.client knows no proxies, urllib would ask the environment for them.
     connection = HTTPSConnection(HOST, port, timeout=2, context=admin)
@@ -208,9 +204,7 @@ def main() -> int:
             running(Path(folder)) as plane,
         ):
             print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
-            print(
-                f"{plane.server} is ready; logs in {plane.logs}; Ctrl-C ends it", file=sys.stderr, flush=True
-            )
+            print(f"{plane.server} is ready; logs in {plane.logs}; Ctrl-C ends it", file=sys.stderr, flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:

@@ -31,9 +31,7 @@ class Process:
     log: Path
 
 
-def start(
-    name: str, command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path | None = None
-) -> Process:
+def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path | None = None) -> Process:
     """Start `command` (its first word is a path) with exactly `env`, output appended to `log`.
 
     It gets a session of its own, so that Ctrl-C reaches only Python, and it is killed when the *thread* that

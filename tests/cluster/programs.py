@@ -151,9 +151,7 @@ def _check_go() -> None:
     version = re.search(r"go(\d+\.\d+)", answer.stdout.removeprefix("go version"))
     if version is None or _numbers(version[1]) < _numbers(needed):
         said = (answer.stdout + answer.stderr).strip()
-        raise ProgramError(
-            f"building the test control plane needs Go {needed}; `go version` says: {said}. {advice}"
-        )
+        raise ProgramError(f"building the test control plane needs Go {needed}; `go version` says: {said}. {advice}")
 
 
 def _build(name: str) -> Program:

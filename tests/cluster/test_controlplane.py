@@ -74,14 +74,8 @@ def test_a_failed_kubectl_call_says_why(control_plane: ControlPlane) -> None:
 
 
 def test_it_listens_on_loopback_only(control_plane: ControlPlane) -> None:
-    inodes = {
-        os.readlink(fd) for pid in control_plane.pids.values() for fd in Path(f"/proc/{pid}/fd").iterdir()
-    }
-    rows = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
+    inodes = {os.readlink(fd) for pid in control_plane.pids.values() for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listening = {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
     assert listening == {f"{socket.htonl(0x7F000001):08X}"}
 

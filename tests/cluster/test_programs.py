@@ -82,9 +82,7 @@ def test_the_folder_of_the_developer_is_trusted_and_what_it_lacks_is_said(
     assert "kube-controller-manager: not in KUBEBUILDER_ASSETS" in capsys.readouterr().err
 
 
-def test_a_half_written_file_in_the_cache_is_built_anew(
-    path: Path, found_programs: dict[str, Program]
-) -> None:
+def test_a_half_written_file_in_the_cache_is_built_anew(path: Path, found_programs: dict[str, Program]) -> None:
     whole = found_programs["kubectl"].path.read_bytes()
     half = programs.cache() / "kubectl"
     half.write_bytes(whole[: len(whole) // 2])

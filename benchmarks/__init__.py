@@ -1,0 +1,1 @@
+"""Benchmarks: what a decision costs, in one run beside its peers."""

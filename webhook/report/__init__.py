@@ -1,0 +1,1 @@
+"""Findings in the formats that people and programs read."""

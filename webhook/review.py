@@ -1,0 +1,163 @@
+"""AdmissionReview (admission.k8s.io/v1), the envelope: bytes in, a request and the bytes of its answer out."""
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from webhook.core import engine
+from webhook.core.engine import RuleError, Verdict
+from webhook.core.patch import at
+from webhook.core.policy import Policy
+from webhook.core.rule import quoted
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+ROOM: Final = 4096  # characters of all warnings together (Kubernetes 1.37.2 apiserver endpoints/filters/warning.go)
+
+Deed = Literal["mutate", "validate"]
+
+
+class ReviewError(ValueError):
+    """Bytes that are no AdmissionReview; the message says why in one sentence."""
+
+
+class UndecidedError(Exception):
+    """A review that could not be decided through a fault of ours. `rule` is empty where no rule is to blame."""
+
+    def __init__(self, request: "Request", rule: str) -> None:
+        self.request = request
+        self.rule = rule
+        super().__init__(f"the rule {rule} raised" if rule else "the decision raised")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the API server asks. Texts that it did not send are empty; `name` is generateName while there is no name."""
+
+    uid: str
+    kind: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    operation: str
+    dry_run: bool
+    user: str
+    object: Any
+    old: Any
+
+
+def decide(body: bytes, policy: Policy, deed: Deed) -> tuple[Request, Verdict, bytes]:
+    """What is asked in `body`, what comes of it, and the answer to send.
+
+    Raises ReviewError where the body is no review, UndecidedError where deciding it raised.
+    """
+    request = parse(body)
+    try:
+        verdict = judge(request, policy, deed)
+        return request, verdict, respond(request, verdict, deed)
+    except Exception as error:
+        raise UndecidedError(request, error.rule if isinstance(error, RuleError) else "") from error
+
+
+def parse(body: bytes) -> Request:
+    """The request in the bytes of an AdmissionReview. Raises ReviewError."""
+    request = at(_document(body), ("request",))
+    if not isinstance(request, dict):
+        raise ReviewError("The review has no request.")
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise ReviewError("The request has no uid." if not uid else "The uid of the request is not a string.")
+    operation = request.get("operation")
+    if operation not in OPERATIONS:
+        raise ReviewError(f"The operation {quoted(operation)} is not one of {', '.join(OPERATIONS)}.")
+    for name in ("object", "oldObject"):
+        if not isinstance(request.get(name), dict | None):
+            raise ReviewError(f"The {name} of the request is neither a map nor null.")
+    return Request(
+        uid=uid,
+        kind=_text(request, "kind", "kind"),
+        group=_text(request, "kind", "group"),
+        resource=_text(request, "resource", "resource"),
+        subresource=_text(request, "subResource"),
+        namespace=_text(request, "namespace"),
+        name=_name(request),
+        operation=operation,
+        dry_run=request.get("dryRun") is True,
+        user=_text(request, "userInfo", "username"),
+        object=request.get("object"),
+        old=request.get("oldObject"),
+    )
+
+
+def judge(request: Request, policy: Policy, deed: Deed) -> Verdict:
+    """What comes of a request: nothing where no object is created or updated. Raises RuleError."""
+    if request.operation not in ("CREATE", "UPDATE") or request.object is None:
+        return Verdict(request.object, left="operation")
+    if request.subresource:  # a status or a scale: not the object that its author wrote
+        return Verdict(request.object, left="subresource")
+    # An update is never taken for a creation, even where the API server should send no old object.
+    old = (request.old or {}) if request.operation == "UPDATE" else None
+    look = engine.mutate if deed == "mutate" else engine.validate
+    return look(request.object, policy, old)
+
+
+def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
+    """The AdmissionReview that answers `request`. Only mutation carries a patch, and never beside a denial."""
+    denied = verdict.denied
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not denied}
+    if denied:
+        message = "; ".join(_within((notice.message for notice in denied), "; ", "reasons"))
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
+    elif verdict.steps and deed == "mutate":
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(verdict.steps)).decode()
+    warnings = _within((notice.message for notice in verdict.warned), "", "warnings")
+    if warnings:
+        response["warnings"] = warnings
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _document(body: bytes) -> Any:
+    if not body.strip():
+        raise ReviewError("The body is empty; an AdmissionReview was expected.")
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ReviewError(f"The body is not JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise ReviewError("The body is JSON but not a map; an AdmissionReview was expected.")
+    for name, right in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(name) != right:
+            raise ReviewError(f"The {name} {quoted(document.get(name))} is not known; {right} was expected.")
+    return document
+
+
+def _text(request: Any, *path: str) -> str:
+    found = at(request, path)
+    return found if isinstance(found, str) else ""
+
+
+def _name(request: Any) -> str:
+    places = (("name",), ("object", "metadata", "name"), ("object", "metadata", "generateName"))
+    return next(filter(None, (_text(request, *place) for place in places)), "")
+
+
+def _within(texts: Iterable[str], separator: str, what: str) -> list[str]:
+    """The texts, each once, as far as ROOM goes; past it, a last one says how many `what` are left out.
+
+    Past its room the API server would cut every warning short, not only the last ones.
+    """
+    given = list(dict.fromkeys(texts))
+    if sum(map(len, given)) + len(separator) * len(given) <= ROOM:
+        return given
+    rest = f"{len(given)} more {what} are left out"
+    kept, room = 0, ROOM - len(rest) - len(separator)
+    while (room := room - len(given[kept]) - len(separator)) >= 0:
+        kept += 1
+    return [*given[:kept], f"{len(given) - kept} more {what} are left out"]

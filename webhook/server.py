@@ -1,0 +1,169 @@
+"""The HTTP application: reviews in, answers out, and what a kubelet and Prometheus ask."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from webhook import observe
+from webhook.core.policy import Policy
+from webhook.observe import Fault, Metrics
+from webhook.review import Deed, ReviewError, UndecidedError, decide
+
+BODY_BYTES: Final = 7 << 20  # an object and an old object of 3 MiB each, and the envelope
+DISCARD_BYTES: Final = 4 * BODY_BYTES  # a client that still writes does not read an answer yet
+BODY_SECONDS: Final = 10.0  # no API server waits longer than 30 seconds for the whole call
+CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
+
+
+@dataclass(slots=True)
+class State:
+    """What a running server stands on. `certificate` says what is wrong with the one served, or nothing."""
+
+    policy: Policy | None
+    certificate: Callable[[], str]
+    draining: bool = False
+
+    def problems(self) -> dict[str, str]:
+        """Each check of readiness, and what is wrong by it; empty where it is well."""
+        return {
+            "policy": "" if self.policy else "no policy is loaded",
+            "certificate": self.certificate(),
+            "draining": "the server is about to stop" if self.draining else "",
+        }
+
+
+def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> ASGIApp:
+    """The application. `body_seconds` is how long a request may take to send its body.
+
+    The media type of a request is not looked at: whatever it is called, the body is read as JSON or refused.
+    """
+    desk = _Desk(state, metrics, body_seconds)
+    application = Starlette(
+        routes=[
+            Route("/mutate", desk.mutate, methods=["POST"]),
+            Route("/validate", desk.validate, methods=["POST"]),
+            Route("/healthz", desk.healthz),
+            Route("/readyz", desk.readyz),
+            Route("/metrics", desk.metrics_page),
+        ]
+    )
+    application.router.redirect_slashes = False
+    return _ending(application, state)
+
+
+class _BodyError(Exception):
+    def __init__(self, fault: Fault, status: int, text: str) -> None:
+        self.fault: Fault = fault
+        self.status = status
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    state: State
+    metrics: Metrics
+    body_seconds: float
+
+    async def mutate(self, request: Request) -> Response:
+        return await self.review(request, "mutate")
+
+    async def validate(self, request: Request) -> Response:
+        return await self.review(request, "validate")
+
+    async def healthz(self, _: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, request: Request) -> Response:
+        problems = self.state.problems()
+        lines = [
+            f"{name}: {text or 'ok'}" for name, text in problems.items() if text or "verbose" in request.query_params
+        ]
+        return PlainTextResponse("\n".join(lines or ["ok"]) + "\n", 503 if any(problems.values()) else 200)
+
+    async def metrics_page(self, _: Request) -> Response:
+        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def review(self, request: Request, deed: Deed) -> Response:
+        try:
+            body = await self.body(request)
+        except _BodyError as error:
+            observe.failed(self.metrics, error.fault, deed=deed, text=str(error))
+            # What is left of the body would be taken for the next request.
+            return PlainTextResponse(f"{error}\n", error.status, {"connection": "close"})
+        return self.answer(body, deed)
+
+    async def body(self, request: Request) -> bytes:
+        """The whole body of a request, never holding more than BODY_BYTES. Raises _BodyError."""
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                body = await _received(request)
+        except TimeoutError:
+            text = f"The body did not arrive within {self.body_seconds:g} seconds."
+            raise _BodyError("slow-body", 408, text) from None
+        except ClientDisconnect:
+            raise _BodyError("disconnected", 400, "The client went away before the body was there.") from None
+        if body is None:
+            raise _BodyError("too-large", 413, f"The body is longer than {BODY_BYTES} bytes.")
+        return body
+
+    def answer(self, body: bytes, deed: Deed) -> Response:
+        """The answer to a whole body: pure computing of less than a millisecond, so it needs no thread."""
+        started = time.perf_counter()
+        try:
+            if self.state.policy is None:
+                return PlainTextResponse("No policy is loaded yet.\n", 503)
+            request, verdict, content = decide(body, self.state.policy, deed)
+        except ReviewError as error:
+            observe.failed(self.metrics, "not-a-review", deed=deed, text=str(error))
+            return PlainTextResponse(f"{error}\n", 400)
+        except UndecidedError as error:
+            fault: Fault = "rule" if error.rule else "exception"
+            observe.failed(self.metrics, fault, deed=deed, uid=error.request.uid, rule=error.rule)
+            return PlainTextResponse(f"The review could not be decided: {error}; this is a fault of drainproof.\n", 500)
+        observe.reviewed(self.metrics, deed, request, verdict, time.perf_counter() - started)
+        return Response(content, media_type="application/json")
+
+
+async def _received(request: Request) -> bytes | None:
+    """The whole body; None where it is too long, whatever its length was said to be."""
+    body, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= BODY_BYTES:
+            body += chunk
+        else:
+            body.clear()
+        if size > DISCARD_BYTES:
+            break
+    return bytes(body) if size <= BODY_BYTES else None
+
+
+def _ending(inner: ASGIApp, state: State) -> ASGIApp:
+    """`inner`, whose answers end the connection once the server drains or the connection has become old.
+
+    A client that is told so sends nothing more on it; one whose idle connection is closed may lose a request.
+    """
+
+    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
+        closes_at = scope.get("state", {}).get(CLOSES_AT, math.inf)
+
+        async def closing(message: Message) -> None:
+            old = closes_at <= asyncio.get_running_loop().time()
+            if message["type"] == "http.response.start" and (state.draining or old):
+                headers = [header for header in message["headers"] if header[0] != b"connection"]
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            await send(message)
+
+        await inner(scope, receive, closing)
+
+    return outer

@@ -1,0 +1,181 @@
+"""The serving certificate, which can be replaced while connections go on, and a throw-away one for trials."""
+
+import hashlib
+import ipaddress
+import os
+import ssl
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+Change = Literal["", "swapped", "broken", "mended"]
+
+_LIFE: Final = timedelta(hours=24)
+_SKEW: Final = timedelta(minutes=5)  # a client whose clock is behind takes the certificate too
+_KEY_USAGES: Final = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
+
+class CertificateError(ValueError):
+    """A certificate or key that cannot be served; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Where a certificate and its key lie, and the CA that signed it where that is ours."""
+
+    certificate: Path
+    key: Path
+    ca: Path | None = None
+
+
+class Serving:
+    """The certificate served. `context` is for a server to keep; every handshake gets what is then the newest.
+
+    With `client_ca`, a client needs a certificate that one of the CAs in that file signed. Raises CertificateError.
+    """
+
+    def __init__(self, pair: Pair, client_ca: Path | None = None) -> None:
+        self._files = (pair.certificate, pair.key, *([client_ca] if client_ca else []))
+        self._served = _load(self._files)
+        self._seen = self._served.digest
+        self._broken = ""
+        self.context = self._served.context
+        self.context.sni_callback = self._hand_out  # also called for a client that names no server
+
+    @property
+    def expires(self) -> float:
+        """When the certificate served expires, in seconds since 1970."""
+        return self._served.expires
+
+    def problem(self) -> str:
+        """What is wrong with the certificate served; empty where it is the one on disk and in force."""
+        if self._broken:
+            return f"the files have changed and cannot be used: {self._broken}"
+        return "it has expired" if self.expires <= time.time() else ""
+
+    def reload(self) -> Change:
+        """Looks at the content of the files and takes over what is new; what cannot be used changes nothing served.
+
+        Says what came of it once for each content: a pair that stays broken is `broken` only the first time.
+        """
+        try:
+            seen = _digest(self._files)
+            if seen == self._seen:
+                return ""
+            served = self._served if seen == self._served.digest else _load(self._files)
+        except CertificateError as error:
+            seen, known = str(error), self._seen
+            self._broken = str(error)
+            self._seen = seen
+            return "" if seen == known else "broken"
+        change: Change = "mended" if served is self._served else "swapped"
+        self._served, self._seen, self._broken = served, served.digest, ""
+        return change
+
+    def _hand_out(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._served.context
+
+
+def throw_away(directory: Path) -> Pair:
+    """A CA and a certificate for localhost that it signed, written to `directory` and valid for 24 hours."""
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = _name("drainproof throw-away CA")
+    names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1"))]
+    ca = (
+        _certificate(ca_name, ca_key, ca_name, ca_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    leaf = (
+        _certificate(_name("localhost"), key, ca_name, ca_key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Pair(
+        certificate=_written(directory / "tls.crt", leaf.public_bytes(pem)),
+        key=_written(directory / "tls.key", secret),
+        ca=_written(directory / "ca.crt", ca.public_bytes(pem)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    context: ssl.SSLContext
+    digest: str
+    expires: float
+
+
+def _load(files: tuple[Path, ...]) -> _Loaded:
+    """A context made completely before anyone sees it: a failed load into a live one breaks its handshakes."""
+    certificate, key, *client_ca = files
+    digest = _digest(files)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET  # a resumed session would outlive the certificate it began with
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        expires = x509.load_pem_x509_certificates(certificate.read_bytes())[0].not_valid_after_utc.timestamp()
+        context.load_cert_chain(certificate, key, password=b"")  # never ask for one at a terminal
+        if client_ca:
+            context.load_verify_locations(client_ca[0])
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise CertificateError(f"{', '.join(map(str, files))} cannot be used together: {error}") from error
+    if _digest(files) != digest:
+        raise CertificateError("the files changed while they were read")
+    return _Loaded(context, digest, expires)
+
+
+def _digest(files: tuple[Path, ...]) -> str:
+    try:
+        return " ".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    except OSError as error:
+        raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, issuer_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now, signer = datetime.now(UTC), issuer_key.public_key()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in allowed for usage in _KEY_USAGES})
+
+
+def _written(path: Path, content: bytes) -> Path:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    return path
