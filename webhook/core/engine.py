@@ -122,9 +122,11 @@ class _Judgement:
         self.workload = workload
         self.left = _left_alone(workload, policy)
         self.exempt = () if self.left else tuple(_exempt(workload, policy))
-        self.rules = [] if self.left else [rule for rule in policy.rules if rule.id not in self.exempt]
-        mending = frozenset(rule.id for rule in self.rules if policy.settings[rule.id].fix)
-        self.context = replace(policy.context, mending=mending)
+        self.rules = () if self.left else policy.rules
+        self.context = policy.context
+        if self.exempt:
+            self.rules = tuple(rule for rule in policy.rules if rule.id not in self.exempt)
+            self.context = replace(policy.context, mending=policy.context.mending.difference(self.exempt))
 
     def findings(self, rule: Rule, workload: Workload) -> Sequence[Finding]:
         try:

@@ -144,6 +144,7 @@ class _Reader:
         self.known(("karpenter",), karpenter, ("version",), "field")
         version = karpenter.get("version", "auto")
         return Context(
+            mending=frozenset(name for name, setting in settings.items() if setting.fix),
             options={name: setting.options for name, setting in settings.items()},
             rewrites_cron_jobs=self.value(("cronJobs", "fix"), bool, cron_jobs.get("fix"), False),
             karpenter=self.karpenter(version),

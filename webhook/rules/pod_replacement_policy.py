@@ -34,17 +34,17 @@ class Options:
 
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     """Finds a Job that lets an old and a new Pod run the same task at once."""
-    if not workload.is_job or not _wants_failed(workload, context):
+    if not workload.is_job:
         return
     path = workload.at_job("podReplacementPolicy")
     policy = workload.job.get("podReplacementPolicy")
     # Unset, it is Failed beside a podFailurePolicy, else TerminatingOrFailed (Kubernetes 1.37.2
     # pkg/apis/batch/v1/defaults.go SetDefaults_Job).
     meant = policy or ("Failed" if failurepolicy.rules_of(workload) else "TerminatingOrFailed")
-    if meant == "TerminatingOrFailed":
+    if meant == "TerminatingOrFailed" and _wants_failed(workload, context):
         text = "TerminatingOrFailed starts a new Pod while the old one still runs the same task; write Failed"
         yield Finding(path, text, (Put(path, "Failed", recorded=policy is not None),))
-    elif meant == "Failed" and _waits_for_ever(workload):
+    elif meant == "Failed" and _waits_for_ever(workload) and _wants_failed(workload, context):
         text = (
             "Failed, and the Pod tolerates unreachable nodes for ever: it is not replaced until a lost Node is deleted"
         )
