@@ -15,6 +15,8 @@ def refusals(document: Any) -> list[str]:
     if document["kind"] == "CronJob":
         return _job(document["spec"]["jobTemplate"].get("spec") or {}, is_defaulted=False) + _annotations(document)
     spec = document.get("spec") or {}
+    if "template" not in spec and document["kind"] != "Pod":
+        return _annotations(document)
     return _annotations(document) + _pod_spec(spec if document["kind"] == "Pod" else spec["template"].get("spec") or {})
 
 
@@ -65,6 +67,8 @@ def _rule(rule: Any, spec: Any, pod: Any) -> list[str]:
         found.append("rule: exactly one of onExitCodes and onPodConditions")
     if len(conditions) > 20:
         found.append("onPodConditions: too many")
+    if any(" " in c.get("type", "") for c in conditions):
+        found.append("type: no qualified name")
     if any(c.get("status", "True") not in ("True", "False", "Unknown") for c in conditions):
         found.append("status: not supported")
     return found + (_codes(codes, pod) if codes is not None else [])

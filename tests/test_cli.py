@@ -1,5 +1,6 @@
 """The commands, as people and pipelines run them."""
 
+import codecs
 import json
 import os
 import signal
@@ -7,7 +8,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jsonpatch
@@ -17,12 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_defaults import CAPTURED, CASES, JOB_FIELDS, POLICY, pair
+from webhook import mending
 from webhook.cli import main
 from webhook.core import engine
 from webhook.core.defaults import defaulted
-from webhook.core.patch import at
+from webhook.core.patch import Drop, Put, at
 from webhook.core.workload import KINDS
+from webhook.judging import Judged, judged
 from webhook.manifest import read
+from webhook.rules import RULES
 from webhook.source import jsontext, scalar, splice, yamltext
 from webhook.source.node import data
 
@@ -34,6 +41,7 @@ metadata:
   name: 'nightly'   # quoted
 spec:
   backoffLimit: 4  # four
+  activeDeadlineSeconds: 3600
   template:
     # about the Pod
     spec:
@@ -76,6 +84,7 @@ def test_mend_and_the_webhook_lead_to_the_same_object(case: str) -> None:
     (ours,) = objects(mended(json.dumps(own)))
     ours, theirs = defaulted(ours), defaulted(engine.mutate(sent, POLICY).object)
     kind = KINDS[(sent["apiVersion"].rpartition("/")[0], sent["kind"])]
+    assert kind.template is not None
     fields = [(*kind.job, field) for field in JOB_FIELDS] if kind.job else []
     pod = [(*kind.template, "spec", name) for name in ("restartPolicy", "terminationGracePeriodSeconds")]
     for path in (*fields, *pod, (*kind.template, "metadata", "annotations"), ("metadata", "annotations")):
@@ -219,6 +228,24 @@ def test_mend_writes_in_place_and_keeps_the_mode(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize(
+    ("bom", "encoding"),
+    [
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+    ],
+)
+def test_mend_keeps_the_encoding_and_the_order_of_its_bytes(tmp_path: Path, bom: bytes, encoding: str) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(bom + JOB.encode(encoding))
+    assert run("mend", "-w", str(file)).exit_code == 0
+    content = file.read_bytes()
+    assert content.startswith(bom)
+    assert content.removeprefix(bom).decode(encoding) == mended(JOB)
+
+
 def test_mend_does_not_rewrite_a_file_that_it_cannot_read_whole(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"{JOB}---\na: [\n")
@@ -254,7 +281,7 @@ def test_check_in_json_prints_findings_and_nothing_else() -> None:
     result = run("check", "-o", "json", "-", given=DENIED + "---\na: [\n")
     (found,) = json.loads(result.stdout)
     assert list(found) == ["file", "line", "kind", "namespace", "name", "rule", "level", "path", "message"]
-    assert (found["rule"], found["level"], found["line"], found["name"]) == ("grace-budget", "deny", 11, "nightly")
+    assert (found["rule"], found["level"], found["line"], found["name"]) == ("grace-budget", "deny", 12, "nightly")
     assert "stdin:" in result.stderr
     assert result.exit_code == 2
     assert json.loads(run("check", "-o", "json", "-", given="").stdout) == []
@@ -297,11 +324,41 @@ def test_review_exits_with_1_where_the_object_is_denied() -> None:
     assert json.loads(result.stdout)["response"]["allowed"] is False
 
 
-@pytest.mark.parametrize("command", ["check", "mend", "review"])
+def raises(*_: Any) -> Any:
+    raise KeyError("a bug")
+
+
+@pytest.mark.parametrize("deed", ["mutate", "validate"])
+@pytest.mark.parametrize("by_rule", [True, False])
+def test_a_review_that_cannot_be_decided_is_one_plain_sentence_and_no_denial(
+    monkeypatch: pytest.MonkeyPatch, deed: str, by_rule: bool
+) -> None:
+    faulty = replace(next(rule for rule in RULES if rule.id == "restart-policy"), check=raises)
+    monkeypatch.setattr(*("webhook.cli.RULES", (faulty,)) if by_rule else ("webhook.review.respond", raises))
+    (job,) = objects(JOB)
+    request = {"uid": "u-1\n", "operation": "CREATE", "kind": {}, "object": defaulted(job)}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    result = run("review", "-", "--as", deed, given=json.dumps(review))
+    what = f"the rule {faulty.id}" if by_rule else "the decision"
+    told = f"Error: -: {what} raised on the request u-1?; that is a fault of drainproof's, please report it\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize("command", ["check", "mend", "review", "serve"])
 def test_help_has_examples(command: str) -> None:
     assert (
         run(command, "--help").output.count("  drainproof ") + run(command, "--help").output.count("| drainproof") == 2
     )
+
+
+def test_the_help_of_serve_says_how_a_client_gets_to_a_trial() -> None:
+    text = run("serve", "--help").output
+    lines = [line.strip() for line in text.splitlines()]
+    assert "drainproof serve --dev" in lines
+    assert any(line.startswith("drainproof serve --certificate ") and " --policy " in line for line in lines)
+    assert any(line.startswith("curl --cacert ca.crt ") for line in lines)
+    assert "clientConfig.url https://localhost:8443/mutate" in " ".join(text.split())
+    assert "clientConfig.caBundle" in text
 
 
 def test_help_lists_every_command_and_the_version_is_told() -> None:
@@ -350,21 +407,110 @@ VALUES = st.recursive(
 MAPS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), VALUES, min_size=1, max_size=4)
 
 
+STYLES = ["json", "indented", "block", "commented", "flow"]
+
+
+def in_style(value: dict[str, Any], style: str) -> str:
+    lines = scalar.block(value)
+    return {
+        "json": json.dumps(value),
+        "indented": json.dumps(value, indent=2),
+        "block": "\n".join(lines) + "\n",
+        "commented": "".join(f"# above {n}\n{line} # on {n}\n" for n, line in enumerate(lines)),
+        "flow": scalar.flow(value, as_json=False),
+    }[style]
+
+
+def meaning(text: str, as_json: bool) -> Any:
+    node = jsontext.parse(text) if as_json else yamltext.parse(text)
+    assert node is not None
+    return data(node)
+
+
 @settings(max_examples=300, deadline=None)
-@given(MAPS, MAPS, st.sampled_from(["json", "indented", "block", "flow"]))
+@given(MAPS, MAPS, st.sampled_from(STYLES))
 def test_an_edited_text_means_what_was_wanted_or_is_refused(old: Any, added: Any, style: str) -> None:
     as_json = style in ("json", "indented")
-    text = {
-        "json": json.dumps(old),
-        "indented": json.dumps(old, indent=2),
-        "block": "\n".join(scalar.block(old)) + "\n",
-        "flow": scalar.flow(old, as_json=False),
-    }[style]
+    text = in_style(old, style)
     wanted = {**old, **{key: value for key, value in added.items() if not isinstance(value, list) or key not in old}}
     try:
         edited = splice.rewritten(text, wanted, as_json)
     except splice.SpliceError:
         return
-    node = jsontext.parse(edited) if as_json else yamltext.parse(edited)
-    assert node is not None
-    assert data(node) == wanted
+    assert meaning(edited, as_json) == wanted
+
+
+def without(value: Any, goes: Callable[[], bool]) -> Any:
+    """A value without the members that go, at every depth; lists keep their length."""
+    if isinstance(value, list):
+        return [without(item, goes) for item in value]
+    if isinstance(value, dict):
+        return {key: without(member, goes) for key, member in value.items() if not goes()}
+    return value
+
+
+@settings(max_examples=500, deadline=None)
+@given(MAPS, st.dictionaries(st.sampled_from(["f", "g"]), VALUES), st.sampled_from(STYLES), st.randoms())
+def test_members_can_be_taken_out_of_any_map_in_any_style(old: Any, added: Any, style: str, chance: Random) -> None:
+    as_json = style in ("json", "indented")
+    wanted = without(old, lambda: chance.random() < 0.4) | added
+    edited = splice.rewritten(in_style(old, style), wanted, as_json)
+    assert meaning(edited, as_json) == wanted
+    if style == "indented" and not added:
+        assert edited == json.dumps(wanted, indent=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths", "result"),
+    [
+        ("# c\na: 1 # on a\n# above b\nb: 2 # on b\n", ["a"], "# c\n# above b\nb: 2 # on b\n"),
+        ("a: 1 # on a\nb:\n  c: 2 # on c\n  d:\n  - 3\n# end\n", ["b"], "a: 1 # on a\n# end\n"),
+        ("# c\na: 1 # on a\nb: 2\n# end\n", ["a", "b"], "# c\n{}\n# end\n"),
+        ("m: # on m\n  a: 1 # on a\no: 2\n", ["m.a"], "m: {} # on m\no: 2\n"),
+        ("m: &x !!map # on m\n  a: 1\n", ["m.a"], "m: &x !!map {} # on m\n"),
+        ("m:\r\n  a: |\r\n    1\r\no: 2\r\n", ["m.a"], "m: {}\r\no: 2\r\n"),
+        ("l:\n- a: 1 # on a\n  # above b\n  b: 2\n", ["l.0.a"], "l:\n- # above b\n  b: 2\n"),
+        ("l:\n- a: 1 # on a\n- b: 2\n", ["l.0.a"], "l:\n- {}\n- b: 2\n"),
+        ("a: |\n  x\n\n# above b\nb: 2", ["a"], "# above b\nb: 2"),
+        ("a: 1\nb: 2", ["b"], "a: 1\n"),
+        ("{ a: 1, b: 2 }", ["a"], "{ b: 2 }"),
+        ("{ a: 1, b: 2 }", ["b"], "{ a: 1 }"),
+        ("m: &x { a: 1, b: 2 } # on m\n", ["m.a", "m.b"], "m: &x {} # on m\n"),
+        (
+            "{\n  a: 1, # on a\n  # above b\n  b: 2, # on b\n  # above c\n  c: 3, # on c\n}\n",
+            ["b"],
+            "{\n  a: 1, # on a\n  # above b\n  # above c\n  c: 3, # on c\n}\n",
+        ),
+        (
+            "{\n  a: 1, # on a\n  b: 2, # on b\n  c: 3 # on c\n}\n",
+            ["c", "b"],
+            "{\n  a: 1 # on a\n}\n",
+        ),
+        ("{a: 1, # on a\n b: 2}\n", ["b"], "{a: 1 # on a\n }\n"),
+        ("a: &x 1\nb: *x\n", ["a"], "b: 1\n"),
+        ("m: &x {a: 1, b: 2}\no: *x\n", ["o.a"], "m: &x {a: 1, b: 2}\no: {b: 2}\n"),
+        ("m: &x {a: 1}\no: {<<: *x, b: 2}\n", ["o.b"], "m: &x {a: 1}\no: {<<: *x}\n"),
+    ],
+)
+def test_what_is_taken_out_takes_its_own_comment_along_and_no_other(text: str, paths: list[str], result: str) -> None:
+    wanted = json.loads(json.dumps(meaning(text, as_json=False)))
+    for path in paths:
+        *way, key = (int(part) if part.isdigit() else part for part in path.split("."))
+        del at(wanted, way)[key]
+    assert splice.rewritten(text, wanted) == result
+
+
+def test_what_is_merged_in_from_elsewhere_cannot_be_taken_out() -> None:
+    with pytest.raises(splice.SpliceError, match="cannot be edited in place"):
+        splice.rewritten("m: &x {a: 1}\no: {<<: *x, b: 2}\n", {"m": {"a": 1}, "o": {"b": 2}})
+
+
+def test_mend_grants_a_wish_that_nothing_stands_there() -> None:
+    text = JOB.replace("  backoffLimit: 4  # four\n", "  suspend: false # not now\n  backoffLimit: 4  # four\n")
+    source = read("x", text.encode())
+    (judgement,) = (one for one in judged(source, POLICY) if isinstance(one, Judged))
+    wishes = (Drop(("spec", "suspend")), Drop(("metadata", "name")), Put(("metadata", "labels"), {"a": "b"}))
+    assert mending.text(source, [replace(judgement, wishes=wishes)]) == (
+        JOB.replace("  name: 'nightly'   # quoted\n", "  labels:\n    a: b\n"),
+        [],
+    )

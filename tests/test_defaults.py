@@ -67,6 +67,7 @@ def test_each_field_that_a_rule_reads_is_what_the_api_server_sent(case: str) -> 
     assert ours["metadata"].get("annotations") == sent["metadata"].get("annotations")
     for path in [(*kind.job, field) for field in JOB_FIELDS] if kind.job else []:
         assert at(ours, path) == at(sent, path), path
+    assert kind.template is not None
     for path in (("spec", "restartPolicy"), ("spec", "terminationGracePeriodSeconds"), ("metadata", "annotations")):
         assert at(ours, (*kind.template, *path)) == at(sent, (*kind.template, *path)), path
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import CASES, merged, policy_of, read
-from webhook.core import engine
-from webhook.core.engine import RuleError
+from webhook.core import engine, policy
+from webhook.core.engine import Exempted, RuleError
 from webhook.core.policy import Policy
 from webhook.core.rule import Level, quoted, sentence
+from webhook.rules import RULES
 
 POLICY = policy_of()
 EVERYTHING = policy_of(
@@ -163,7 +164,7 @@ def test_a_rule_that_raises_is_named() -> None:
     def check(*_: Any) -> Iterator[Any]:
         raise ZeroDivisionError
 
-    broken = replace(POLICY, rules=tuple(replace(rule, check=check) for rule in POLICY.rules))
+    broken = policy.default([replace(rule, check=check) for rule in RULES])
     job = read(CASES / "restart-policy.yaml")["bases"]["job"]
     with pytest.raises(RuleError, match="exemption") as caught:
         engine.validate(job, broken)
@@ -175,7 +176,9 @@ def test_what_is_denied_and_what_is_warned_are_told_apart() -> None:
         read(CASES / "grace-budget.yaml")["bases"]["batch"],
         {"spec": {"template": {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "1d"}}}}},
     )
-    verdict = engine.validate(job, POLICY)
+    verdict = engine.validate(
+        job, policy_of({"exit-code": {"level": "ignore"}, "active-deadline": {"level": "ignore"}})
+    )
     assert [(notice.rule, notice.level) for notice in verdict.denied] == [("grace-budget", Level.DENY)]
     assert [(notice.rule, notice.level) for notice in verdict.warned] == [("do-not-disrupt", Level.WARN)]
 
@@ -187,7 +190,7 @@ def test_what_was_mended_and_from_what_an_object_is_exempt_is_told() -> None:
     )
     verdict = engine.mutate(job, POLICY)
     assert verdict.mended == ("restart-policy", "pod-failure-policy")
-    assert verdict.exempt == ("grace-budget",)
+    assert verdict.exempt == (Exempted("grace-budget", "split elsewhere"),)
 
 
 def test_a_message_that_is_too_long_keeps_its_field_and_its_rule() -> None:
@@ -217,3 +220,69 @@ def test_a_message_is_one_line_of_what_can_be_printed() -> None:
 )
 def test_a_value_is_shown_short(value: Any, shown: str) -> None:
     assert quoted(value) == shown
+
+
+def test_under_a_policy_that_monitors_a_verdict_says_what_would_have_been_done() -> None:
+    monitored = policy_of({"grace-budget": {"level": "deny"}}, mode="monitor")
+    job = merged(
+        read(CASES / "restart-policy.yaml")["bases"]["job"],
+        {"spec": {"template": {"metadata": {"annotations": {"drainproof.dev/max-task-duration": "40s"}}}}},
+    )
+    mutated, validated = engine.mutate(job, monitored), engine.validate(job, monitored)
+    assert (mutated.monitored, validated.monitored) == (True, True)
+    assert mutated.mended == ("restart-policy", "pod-failure-policy")
+    assert [notice.rule for notice in validated.denied] == ["grace-budget"]
+    assert [notice.rule for notice in validated.notices] == ["grace-budget", "active-deadline"]
+
+
+def test_under_a_policy_that_monitors_an_update_answers_only_for_what_it_brings_in() -> None:
+    monitored = policy_of(mode="monitor")
+    job = read(CASES / "grace-budget.yaml")["bases"]["batch"]
+    assert engine.validate(job, monitored, job).notices == ()
+
+
+EXEMPT = [
+    ({"namespaces": ["kube-*"]}, "kube-public", True),
+    ({"namespaces": ["kube-*"]}, "data", False),
+    ({"namespaces": ["data"], "kinds": ["Job"]}, "data", True),
+    ({"namespaces": ["data"], "kinds": ["CronJob"]}, "data", False),
+    ({"names": ["su?s"]}, "data", True),
+    ({"names": ["Sums"]}, "data", False),
+    ({"owners": ["CronJob"]}, "data", False),
+]
+
+
+@pytest.mark.parametrize(("exemption", "namespace", "exempt"), EXEMPT)
+def test_a_policy_exempts_what_it_describes(exemption: dict[str, Any], namespace: str, exempt: bool) -> None:
+    exempting = policy_of(exempt=[{"namespaces": ["never"]}, {**exemption, "reason": "moved to another cluster"}])
+    job = merged(read(CASES / "restart-policy.yaml")["bases"]["job"], {"metadata": {"namespace": None}})
+    verdict = engine.mutate(job, exempting, namespace=namespace)
+    assert (verdict.left == "exempt") is exempt
+    assert (verdict.steps == ()) is exempt
+    assert verdict.exempt == ((Exempted("*", "moved to another cluster"),) if exempt else ())
+
+
+def test_a_policy_exempts_by_owner() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u", "controller": True}
+    job = merged(read(CASES / "restart-policy.yaml")["bases"]["job"], {"metadata": {"ownerReferences": [owner]}})
+    assert engine.foresee(job, policy_of(exempt=[{"owners": ["Cron*"]}])).exempt == (Exempted("*", "policy"),)
+
+
+def test_the_namespace_that_an_object_names_counts_before_the_one_it_is_sent_to() -> None:
+    relaxed = policy_of(overrides=[{"namespaces": ["data"], "rules": {"grace-budget": {"level": "ignore"}}}])
+    job = read(CASES / "grace-budget.yaml")["bases"]["batch"]
+    assert engine.validate(job, relaxed, namespace="other").denied == ()
+    assert engine.validate(merged(job, {"metadata": {"namespace": None}}), relaxed, namespace="other").denied
+
+
+def test_an_object_without_a_name_has_the_one_it_is_made_from() -> None:
+    job = merged(
+        read(CASES / "restart-policy.yaml")["bases"]["job"], {"metadata": {"name": None, "generateName": "sums-"}}
+    )
+    assert engine.mutate(job, policy_of(exempt=[{"names": ["sums-*"]}])).left == "exempt"
+
+
+def test_a_service_is_never_rewritten() -> None:
+    deployment = read(CASES / "grace-budget.yaml")["bases"]["job"]
+    assert engine.mutate(deployment, EVERYTHING).left == "judged only"
+    assert engine.mutate(deployment, EVERYTHING, deployment).left == "judged only"

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from webhook import observe
-from webhook.core.engine import Notice, Verdict
+from webhook.core.engine import Exempted, Notice, Verdict
 from webhook.core.rule import Level
 from webhook.observe import JsonLines, Metrics
 from webhook.review import Request
@@ -31,7 +31,7 @@ def line(record: logging.LogRecord) -> dict[str, Any]:
 
 def test_a_decided_request_makes_one_line_with_every_field(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "drainproof")
-    verdict = Verdict({}, notices=(DENIED, WARNED, WARNED), exempt=("third",), mended=("fourth",))
+    verdict = Verdict({}, notices=(DENIED, WARNED, WARNED), exempt=(Exempted("third", "why"),), mended=("fourth",))
     observe.reviewed(observe.metrics(), "validate", REQUEST, verdict, 0.00025)
     (record,) = caplog.records
     found = line(record)
@@ -51,7 +51,7 @@ def test_a_decided_request_makes_one_line_with_every_field(caplog: pytest.LogCap
         "mended": [],
         "denied": ["first"],
         "warned": ["second"],
-        "exempt": ["third"],
+        "exempt": {"third": "why"},
         "left": "",
         "ms": 0.25,
     }
@@ -60,7 +60,9 @@ def test_a_decided_request_makes_one_line_with_every_field(caplog: pytest.LogCap
 def test_a_decided_request_is_counted_by_what_came_of_it() -> None:
     metrics = observe.metrics()
     observe.reviewed(metrics, "mutate", REQUEST, Verdict({}, (STEP,), mended=("fourth",), notices=(WARNED,)), 0.0001)
-    observe.reviewed(metrics, "validate", REQUEST, Verdict({}, notices=(DENIED, WARNED), exempt=("third",)), 0.0001)
+    observe.reviewed(
+        metrics, "validate", REQUEST, Verdict({}, notices=(DENIED, WARNED), exempt=(Exempted("third", "why"),)), 0.0001
+    )
     labels = {"kind": "Job", "operation": "CREATE"}
     assert value(metrics, "drainproof_reviews_total", deed="mutate", outcome="mended", **labels) == 1
     assert value(metrics, "drainproof_reviews_total", deed="validate", outcome="denied", **labels) == 1
@@ -98,7 +100,7 @@ def test_the_outcome_is_the_gravest_thing_that_came_of_it(deed: Any, verdict: Ve
 
 def test_every_fault_stands_at_zero_from_the_start() -> None:
     metrics = observe.metrics()
-    assert [value(metrics, "drainproof_errors_total", reason=fault) for fault in observe.FAULTS] == [0] * 6
+    assert [value(metrics, "drainproof_errors_total", reason=fault) for fault in observe.FAULTS] == [0] * 7
 
 
 def test_a_fault_of_ours_is_an_error_with_its_trace_and_any_other_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -149,8 +149,13 @@ def test_a_job_whose_annotations_are_full_is_left_as_it_is(manifest: dict[str, A
 
 def test_a_policy_too_large_to_be_recorded_is_left_as_it_is(manifest: dict[str, Any]) -> None:
     manifest["spec"]["podFailurePolicy"]["rules"] = [
-        {"action": "Count", "onPodConditions": [{"type": "x" * 300 + str(i), "status": "True"} for i in range(20)]}
-        for _ in range(12)
+        {
+            "action": "Count",
+            "onPodConditions": [
+                {"type": f"{'x' * 60}.{'y' * 60}.{'z' * 60}.com/c{i}", "status": "True"} for i in range(20)
+            ],
+        }
+        for _ in range(19)
     ]
     assert engine.mutate(manifest, POLICY).left == "no room for the record"
 

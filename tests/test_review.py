@@ -7,7 +7,7 @@ import jsonpatch
 import orjson
 import pytest
 
-from webhook.core import policy
+from webhook.core import policy, ruleset
 from webhook.core.engine import Notice, RuleError, Verdict
 from webhook.core.policy import Policy
 from webhook.core.rule import Level
@@ -146,7 +146,7 @@ def test_what_is_not_ours_is_allowed_and_left_as_it_is(changes: dict[str, Any], 
 
 def test_validation_never_patches_and_denies_with_403_forbidden() -> None:
     strict = policy.load(
-        {"apiVersion": policy.API_VERSION, "kind": "Policy", "rules": {"restart-policy": {"level": "deny"}}}, RULES
+        {"apiVersion": ruleset.API_VERSION, "kind": "Policy", "rules": {"restart-policy": {"level": "deny"}}}, RULES
     )
     response = answer(review(), "validate", strict)
     assert response["allowed"] is False

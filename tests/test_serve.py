@@ -21,10 +21,11 @@ import orjson
 import pytest
 
 from tests.test_review import review
-from webhook import policyfile
+from tests.test_tls import client_pair
+from webhook import connection, policyfile
 from webhook.policyfile import PolicyFileError
 from webhook.rules import RULES
-from webhook.tls import throw_away
+from webhook.tls import Pair, throw_away
 
 SECONDS = 20.0
 COMMAND = [sys.executable, "-W", "error", "-m", "webhook", "serve"]
@@ -40,17 +41,29 @@ class Process:
     ca: Path
     log: Path
 
-    def client(self) -> http.client.HTTPSConnection:
+    def client(self, shown: Pair | None = None) -> http.client.HTTPSConnection:
+        """A client, with a certificate to show or without one."""
         context = ssl.create_default_context(cafile=self.ca)
+        if shown:
+            context.load_cert_chain(shown.certificate, shown.key)
         return http.client.HTTPSConnection("localhost", self.port, timeout=SECONDS, context=context)
 
     def status(self, path: str) -> int:
-        connection = self.client()
+        return self.got(path)[0]
+
+    def got(self, path: str, body: bytes | None = None, shown: Pair | None = None) -> tuple[int, str]:
+        """The status and text of an answer; with a body, to a POST."""
+        connection = self.client(shown)
         try:
-            connection.request("GET", path)
-            return connection.getresponse().status
+            connection.request("POST" if body else "GET", path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    def reload_failures(self) -> float:
+        lines = (line.split() for line in self.got("/metrics")[1].splitlines())
+        return next(float(one[1]) for one in lines if one[0] == "drainproof_certificate_reload_failures_total")
 
     def waited(self, message: str) -> dict[str, Any]:
         """The log line with a message, as soon as it is there."""
@@ -73,11 +86,12 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 @contextmanager
 def started(directory: Path, *arguments: str, **changed: object) -> Iterator[Process]:
-    """A server with --dev on a free port. `changed` are constants of the module that it is to run with."""
+    """A server with --dev on a free port. `changed` are constants of its modules that it is to run with."""
     log, temporary = directory / "log", directory / "tmp"
     temporary.mkdir()
-    changes = "".join(f"serve.{name} = {value!r}; " for name, value in changed.items())
-    code = f"import webhook.serve; from webhook import serve; {changes}serve.serve()"
+    places = {name: "connection" if hasattr(connection, name) else "serve" for name in changed}
+    changes = "".join(f"{places[name]}.{name} = {value!r}; " for name, value in changed.items())
+    code = f"from webhook import connection, serve; {changes}serve.serve()"
     start = [*COMMAND[:3], "-c", code] if changed else COMMAND
     command = [*start, "--dev", "--port", "0", *arguments]
     with (
@@ -294,15 +308,54 @@ def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one
         shutil.copy(new.certificate, served / "tls.crt")  # the key does not belong to it
         said = process.waited("certificate not taken over")
         assert "cannot be used" in said["reason"]
-        assert process.status("/readyz") == 503
+        assert process.got("/readyz") == (200, "ok\n"), "what is served still works"
+        assert "\ncertificate: ok; the files on disk cannot be used: " in process.got("/readyz?verbose")[1]
+        assert process.reload_failures() > 0
         shutil.copy(new.key, served / "tls.key")
         process.waited("certificate taken over")
         assert new.ca
-        assert Process(process.popen, process.port, new.ca, process.log).status("/readyz") == 200
+        after = Process(process.popen, process.port, new.ca, process.log)
+        assert "\ncertificate: ok\n" in after.got("/readyz?verbose")[1]
+        count = after.reload_failures()
+        time.sleep(0.2)
+        assert after.reload_failures() == count
         before.request("GET", "/healthz")
         assert before.getresponse().read() == b"ok\n"
         before.close()
     assert [entry["message"] for entry in process.lines()].count("certificate not taken over") == 1
+
+
+def test_a_ready_server_serves_the_good_pair_on_disk_whenever_it_looked_last(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    new = throw_away(tmp_path / "new")
+    with started(tmp_path, RELOAD_SECONDS=600) as process:
+        for name in ("certificate", "key"):
+            shutil.copy(getattr(new, name), process.ca.parent / getattr(new, name).name)
+        assert process.status("/readyz") == 200
+        assert new.ca
+        assert Process(process.popen, process.port, new.ca, process.log).status("/readyz") == 200
+
+
+def test_with_a_client_ca_reviews_need_a_certificate_and_probes_do_not(tmp_path: Path) -> None:
+    known, foreign = client_pair(tmp_path, "known"), client_pair(tmp_path, "foreign")
+    with started(tmp_path, "--client-ca", str(known.ca)) as process:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert process.status(path) == 200
+        for path in ("/mutate", "/validate"):
+            status, text = process.got(path, BODY)
+            assert (status, text.count("."), text[-2:]) == (403, 1, ".\n")
+            assert "showed none" in text
+            assert process.got(path, BODY, known)[0] == 200
+        for path in ("/mutate", "/readyz"):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                process.got(path, BODY, foreign)
+        assert 'drainproof_errors_total{reason="unknown-client"} 2.0' in process.got("/metrics")[1]
+
+
+def test_without_a_client_ca_no_certificate_is_asked_for(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert process.got("/mutate", BODY)[0] == 200
+        assert process.got("/mutate", BODY, client_pair(tmp_path, "any"))[0] == 200
 
 
 def test_without_dev_it_serves_the_pair_given_by_variables_and_says_where(tmp_path: Path) -> None:
@@ -389,4 +442,4 @@ def test_a_policy_file_may_be_json_or_yaml(tmp_path: Path) -> None:
         "apiVersion: drainproof.dev/v1\nkind: Policy\nrules:\n  grace-budget:\n    level: deny\n",
     ):
         file.write_text(content)
-        assert policyfile.load(file, RULES).settings["grace-budget"].level == "deny"
+        assert policyfile.load(file, RULES).ruleset.settings["grace-budget"].level == "deny"

@@ -18,6 +18,7 @@ from tests.test_review import JOB, review
 from webhook import observe, server
 from webhook.core import policy
 from webhook.core.rule import Finding, Level, Rule
+from webhook.core.workload import EVERY
 from webhook.observe import Metrics
 from webhook.rules import RULES
 
@@ -188,7 +189,7 @@ def raises(*_: Any) -> list[Finding]:
 
 
 def test_a_rule_that_raises_is_a_500_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with running(state(Rule("faulty", raises, NoOptions, Level.DENY, fix=True))) as one:
+    with running(state(Rule("faulty", raises, NoOptions, Level.DENY, fix=True, kinds=EVERY))) as one:
         for deed in ("mutate", "validate"):
             caplog.clear()
             status, text, _ = one.ask("POST", f"/{deed}", orjson.dumps(review()))
@@ -212,6 +213,13 @@ def test_readiness_says_which_check_fails_and_verbose_lists_them_all() -> None:
     with running(state()) as one:
         assert one.ask("GET", "/readyz")[:2] == (200, "ok\n")
         assert one.ask("GET", "/readyz?verbose")[:2] == (200, "policy: ok\ncertificate: ok\ndraining: ok\n")
+        one.state.remark = lambda: "the files on disk cannot be used"
+        assert one.ask("GET", "/readyz")[:2] == (200, "ok\n")
+        assert one.ask("GET", "/readyz?verbose")[:2] == (
+            200,
+            "policy: ok\ncertificate: ok; the files on disk cannot be used\ndraining: ok\n",
+        )
+        one.state.remark = lambda: ""
         one.state.certificate = lambda: "it has expired"
         assert one.ask("GET", "/readyz")[:2] == (503, "certificate: it has expired\n")
         one.state.certificate, one.state.policy = lambda: "", None
@@ -221,6 +229,27 @@ def test_readiness_says_which_check_fails_and_verbose_lists_them_all() -> None:
         )
         assert one.ask("GET", "/healthz")[0] == 200
         assert one.ask("POST", "/mutate", orjson.dumps(review()))[0] == 503
+
+
+@pytest.mark.parametrize(("only", "known", "status"), [(True, False, 403), (True, True, 200), (False, False, 200)])
+def test_a_review_is_refused_only_where_clients_must_be_known_and_one_is_not(
+    only: bool, known: bool, status: int
+) -> None:
+    with running(state(), **{server.KNOWN_CLIENT: known}) as one:
+        one.state.known_clients_only = only
+        for deed in ("mutate", "validate"):
+            assert one.ask("POST", f"/{deed}", orjson.dumps(review()))[0] == status
+        assert one.ask("POST", "/mutate", padded(8 << 20))[0] == (403 if status == 403 else 413)
+        assert [one.ask("GET", path)[0] for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+        assert one.errors("unknown-client") == (3 if status == 403 else 0)
+
+
+def test_where_nothing_says_that_a_client_is_known_it_is_not() -> None:
+    with running(server.State(policy.default(RULES), lambda: "", known_clients_only=True)) as one:
+        assert one.ask("POST", "/mutate", b"")[:2] == (
+            403,
+            "Reviews are answered only to clients with a certificate of the CAs given, and this one showed none.\n",
+        )
 
 
 def test_a_draining_server_is_not_ready_and_answers_with_the_end_of_the_connection() -> None:

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -197,12 +198,13 @@ def test_a_half_written_pair_keeps_the_old_one_and_is_told_once(pair: Pair, othe
         shutil.copy(other.certificate, pair.certificate)  # the key is still the old one's
         assert serving.reload() == "broken"
         assert serving.reload() == ""
-        assert "cannot be used" in serving.problem()
+        assert serving.problem() == ""
+        assert "cannot be used" in serving.remark()
         with connected(port, ca) as connection:
             assert serial(connection) == old
         shutil.copy(other.key, pair.key)
         assert serving.reload() == "swapped"
-        assert serving.problem() == ""
+        assert serving.remark() == ""
         with connected(port, client(other)) as connection:
             assert serial(connection) == leaf(other).serial_number
 
@@ -219,10 +221,11 @@ def test_a_certificate_that_is_no_longer_one_keeps_the_old_one_until_it_is_back(
     else:
         pair.certificate.write_bytes(content)
     assert [serving.reload(), serving.reload()] == ["broken", ""]
-    assert serving.problem()
+    assert serving.remark()
+    assert serving.problem() == ""
     pair.certificate.write_bytes(before)
     assert [serving.reload(), serving.reload()] == ["mended", ""]
-    assert serving.problem() == ""
+    assert serving.remark() == ""
 
 
 def test_a_pair_that_cannot_be_served_is_refused_at_the_start(pair: Pair, other: Pair, tmp_path: Path) -> None:
@@ -237,25 +240,67 @@ def test_a_certificate_that_has_expired_is_a_problem(pair: Pair, monkeypatch: py
     assert serving.problem() == "it has expired"
 
 
-def test_with_a_client_ca_only_clients_with_a_certificate_of_its_come_in(pair: Pair, clients: Pair) -> None:
-    serving = Serving(pair, clients.ca)
-    known, unknown = client(pair), client(pair)
-    known.load_cert_chain(clients.certificate, clients.key)
+def test_a_certificate_that_has_expired_does_not_take_the_place_of_one_that_has_not(
+    pair: Pair, other: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.tls._LIFE", timedelta(hours=2))
+    (pair.certificate.parent / "short").mkdir()
+    short = throw_away(pair.certificate.parent / "short")
+    serving = Serving(pair)
+    replaced(pair, short)()
+    monkeypatch.setattr("webhook.tls.time.time", lambda: serving.expires - 3600)
+    assert [serving.reload(), serving.reload()] == ["broken", ""]
+    assert "has expired" in serving.remark()
+    assert serving.problem() == ""
+    replaced(pair, other)()
+    assert serving.reload() == "swapped"
+    assert serving.remark() == ""
+
+
+def test_where_the_one_served_has_expired_too_the_one_on_disk_is_taken_over(
+    pair: Pair, other: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = Serving(pair)
+    monkeypatch.setattr("webhook.tls.time.time", lambda: serving.expires + 60)
+    replaced(pair, other)()
+    assert serving.reload() == "swapped"
+    assert serving.problem() == "it has expired"
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_client_may_show_no_certificate_but_none_of_another_ca(
+    pair: Pair, other: Pair, clients: Pair, tmp_path: Path, replace: bool
+) -> None:
+    assert clients.ca
+    serving, ca = Serving(pair, clients.ca), pair
+    if replace:
+        clients = client_pair(tmp_path, "newer")
+        assert clients.ca
+        shutil.copy(clients.ca, tmp_path / "client-ca")
+        replaced(pair, other)()
+        assert serving.reload() == "swapped"
+        ca = other
+    foreign = client_pair(tmp_path, "foreign")
     with echo(serving.context) as port:
-        with connected(port, known) as connection:
-            assert said_back(connection) == b"hello\n"
-        with connected(port, unknown) as connection:  # in TLS 1.3 a client learns of it only with its first read
-            assert is_ended(connection)
+        for shown, comes_in in ((clients, True), (None, True), (foreign, False), (pair, False)):
+            context = client(ca)
+            if shown:
+                context.load_cert_chain(shown.certificate, shown.key)
+            with connected(port, context) as connection:  # in TLS 1.3 a client learns of it only with its first read
+                assert is_ended(connection) is not comes_in
 
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Pair:
+    return client_pair(tmp_path, "client")
+
+
+def client_pair(directory: Path, name: str) -> Pair:
     """A client certificate and its CA, made with openssl: ours are for servers only."""
-    ca, key, certificate = (tmp_path / f"client-{name}" for name in ("ca", "key", "crt"))
-    ca_key = tmp_path / "client-ca-key"
+    ca, ca_key, key, certificate = (directory / f"{name}-{what}" for what in ("ca", "ca-key", "key", "crt"))
     new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 1"
     commands = [
-        f"{new} -subj /CN=clients -keyout {ca_key} -out {ca}",
+        f"{new} -subj /CN={name}s -keyout {ca_key} -out {ca}",
         f"{new} -subj /CN=apiserver -addext extendedKeyUsage=clientAuth -addext basicConstraints=critical,CA:FALSE"
         f" -CA {ca} -CAkey {ca_key} -keyout {key} -out {certificate}",
     ]

@@ -17,6 +17,7 @@ from webhook.judging import findings
 from webhook.outcome import Outcome, sources
 from webhook.report import json as json_report
 from webhook.report import text as text_report
+from webhook.report.finding import printable
 from webhook.rules import RULES
 from webhook.source.document import Complaint, Source
 
@@ -145,8 +146,9 @@ def _written(source: Source, text: str, outcome: Outcome, faulty: bool) -> str:
 def review(file: str, deed: Literal["mutate", "validate"], policy_file: Path | None, decode: bool) -> None:
     """Answers an AdmissionReview as the webhook would.
 
-    Reads the JSON that the API server sends and prints the answer. The exit code is 1 where the object is denied, and 2
-    where the input is no review.
+    Reads the JSON that the API server sends and prints the answer. Exits with 1 where the object is
+    denied, and with 2 where there is no answer: the input is no review, or a rule raised, which the
+    webhook answers with HTTP 500.
 
     \b
     Examples:
@@ -157,8 +159,11 @@ def review(file: str, deed: Literal["mutate", "validate"], policy_file: Path | N
     try:
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         _, verdict, answer = envelope.decide(body, chosen, deed)
-    except (OSError, envelope.ReviewError, envelope.UndecidedError) as error:
+    except (OSError, envelope.ReviewError) as error:
         _stop([f"{file}: {getattr(error, 'strerror', None) or error}"])
+    except envelope.UndecidedError as error:
+        uid = printable(error.request.uid)
+        _stop([f"{file}: {error} on the request {uid}; that is a fault of drainproof's, please report it"])
     response = json.loads(answer)
     if decode and "patch" in response["response"]:
         response["response"]["patch"] = verdict.steps

@@ -58,7 +58,7 @@ def _judged(file: str, document: Document, item: Item, policy: Policy) -> Judged
     seen = defaulted(item.data)
     verdict = engine.foresee(seen, policy)
     workload = view(seen)
-    rewritten = workload is not None and (not workload.is_deferred or policy.context.rewrites_cron_jobs)
+    rewritten = workload is not None and (not workload.is_deferred or policy.ruleset.context.rewrites_cron_jobs)
     wishes = tuple(_in_own_words(wish, item.data, seen) for wish in verdict.wishes) if rewritten else ()
     return Judged(file, document, item, verdict, wishes)
 

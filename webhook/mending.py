@@ -1,5 +1,6 @@
 """Manifests as the webhook would leave them: in the author's own text, as a diff, or as patches."""
 
+import codecs
 import contextlib
 import difflib
 import json
@@ -7,13 +8,15 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as File
-from typing import Any
+from typing import Any, Final
 
 from webhook.core.patch import Path
 from webhook.judging import Judged, patched
 from webhook.report.finding import printable
 from webhook.source import splice
 from webhook.source.document import Complaint, Document, Source
+
+_BIG_ENDIAN: Final = ((codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 def text(source: Source, judgements: Iterable[Judged]) -> tuple[str, list[Complaint]]:
@@ -76,15 +79,24 @@ def patch(judgement: Judged) -> str:
 
 
 def write(source: Source, mended: str) -> None:
-    """Puts the mended text in the file's place in one step; its mode stays. Raises OSError."""
+    """Puts the mended text in the file's place in one step; its mode and encoding stay. Raises OSError."""
     file = File(source.name).resolve()
+    content = _encoded(mended, source.encoding, file.read_bytes()[:4])
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(mended.encode(source.encoding))
+            stream.write(content)
             os.fchmod(stream.fileno(), file.stat().st_mode & 0o7777)
         os.replace(temporary, file)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _encoded(text: str, encoding: str, mark: bytes) -> bytes:
+    """The bytes of a text; in UTF-16 and UTF-32, in the order of bytes that the file's first ones tell."""
+    for bom, name in _BIG_ENDIAN:
+        if name.startswith(encoding) and mark.startswith(bom):
+            return bom + text.encode(name)
+    return text.encode(encoding)

@@ -5,7 +5,7 @@ import logging.config
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -17,8 +17,8 @@ from webhook.review import Deed, Request
 
 LOG: Final = logging.getLogger("drainproof")
 
-Fault = Literal["not-a-review", "too-large", "slow-body", "disconnected", "rule", "exception"]
-FAULTS: Final[tuple[Fault, ...]] = ("not-a-review", "too-large", "slow-body", "disconnected", "rule", "exception")
+Fault = Literal["not-a-review", "too-large", "slow-body", "disconnected", "unknown-client", "rule", "exception"]
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 BUCKETS: Final = (
     50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 1.0,
 )  # fmt: skip
@@ -36,6 +36,7 @@ class Metrics:
     seconds: Histogram
     errors: Counter
     expiry: Gauge
+    reload_failures: Counter
 
 
 def metrics() -> Metrics:
@@ -59,6 +60,10 @@ def metrics() -> Metrics:
             "drainproof_certificate_expiry_timestamp_seconds",
             "When the certificate served expires, in seconds since 1970.",
             registry=registry,
+        ),
+        reload_failures=counter(
+            "drainproof_certificate_reload_failures",
+            "Looks at certificate files that cannot be used; it rises, every few seconds, for as long as they stay so.",
         ),
     )
     for fault in FAULTS:  # a counter that is there from the start has a rate when it first rises
@@ -85,7 +90,7 @@ def reviewed(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, s
         "mended": list(mended),
         "denied": _rules(verdict, Level.DENY),
         "warned": _rules(verdict, Level.WARN),
-        "exempt": list(verdict.exempt),
+        "exempt": {one.rule: one.reason for one in verdict.exempt},
         "left": verdict.left,
         "ms": round(seconds * 1000, 3),
     }
@@ -159,8 +164,8 @@ def _count(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, men
         return
     for notice in verdict.notices:
         metrics.findings.labels(notice.rule, notice.level.value).inc()
-    for rule in verdict.exempt:
-        metrics.exempt.labels(rule).inc()
+    for one in verdict.exempt:
+        metrics.exempt.labels(one.rule).inc()
 
 
 def _rules(verdict: Verdict, level: Level) -> list[str]:

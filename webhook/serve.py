@@ -3,41 +3,47 @@
 import asyncio
 import contextlib
 import logging
-import random
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from webhook import observe, policyfile, server, tls
+from webhook.connection import Connection, Server
 from webhook.core import policy
 from webhook.core.policy import Policy
 from webhook.rules import RULES
 from webhook.settings import Settings, options
 
-AGE_SECONDS: Final = (240.0, 360.0)  # of a connection; spread, so that API servers do not all come back at once
-HEAD_SECONDS: Final = 10.0  # from a request's first byte to the end of its headers
-HEAD_BYTES: Final = 64 << 10
 RELOAD_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
-CLOSE_SECONDS: Final = 0.5  # for a client to agree to the end of an idle connection, as TLS wants it
 FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
 
 @click.command()
 @options
 def serve(**given: Any) -> None:
-    """Serve the webhooks over HTTPS, until SIGTERM or SIGINT.
+    """Serves the webhooks over HTTPS until SIGTERM or SIGINT.
 
-    Exits with 0 after a drain, 1 where it cannot listen or is stopped at once by a second signal, and 2 where a setting
-    or the policy is wrong.
+    Reviews go to /mutate and /validate; /healthz, /readyz and /metrics are for kubelets and Prometheus.
+    A renewed certificate is served within seconds, without a restart. After the signal it is not ready
+    any more and goes on answering for the drain time. Exits with 0 after that, with 1 where it cannot
+    listen or a second signal stops it at once, and with 2 where a setting or the policy is wrong.
+
+    With --dev it makes a certificate and prints the file of its CA, here ca.crt, for curl to trust. What
+    you do with kubectl comes to it through an API server on the same machine and a webhook with
+    clientConfig.url https://localhost:8443/mutate and that file in base64 as clientConfig.caBundle.
+
+    \b
+    Examples:
+      drainproof serve --certificate tls.crt --key tls.key --policy policy.yaml
+      drainproof serve --dev
+      curl --cacert ca.crt --data-binary @review.json https://localhost:8443/mutate
     """
     settings = Settings(**given)
     with contextlib.ExitStack() as stack:
@@ -49,7 +55,7 @@ def serve(**given: Any) -> None:
             click.echo(f"Serving https://localhost:{port}")
             click.echo(f"The CA of its certificate: {pair.ca}")
         observe.said("serving", host=host, port=port, policy=str(settings.policy or "default"))
-        run = _Run(settings, server.State(chosen, serving.problem), serving, listener)
+        run = _Run(settings, chosen, serving, listener)
         with asyncio.Runner(loop_factory=run.config.get_loop_factory()) as runner:
             well = runner.run(run.until_stopped())
     sys.exit(0 if well else 1)
@@ -96,16 +102,18 @@ def _listener(settings: Settings) -> socket.socket:
 class _Run:
     """One run of the server, from its start to the end of its drain."""
 
-    def __init__(self, settings: Settings, state: server.State, serving: tls.Serving, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, chosen: Policy, serving: tls.Serving, listener: socket.socket) -> None:
         self.settings = settings
-        self.state = state
         self.serving = serving
         self.listener = listener
-        metrics = observe.metrics()
-        metrics.expiry.set_function(lambda: serving.expires)
+        self.metrics = observe.metrics()
+        self.metrics.expiry.set_function(lambda: serving.expires)
+        self.state = server.State(
+            chosen, self.certificate_problem, serving.remark, known_clients_only=settings.client_ca is not None
+        )
         self.config = uvicorn.Config(
-            server.app(state, metrics),
-            http=_Connection,
+            server.app(self.state, self.metrics),
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -119,14 +127,14 @@ class _Run:
             ssl_context_factory=lambda _config, _default: serving.context,
         )
         # The last part of a drain, at most a fifth of it, is for what is already connected.
-        self.server = _Server(self.config, min(LINGER_SECONDS, settings.drain_seconds / 5))
+        self.server = Server(self.config, min(LINGER_SECONDS, settings.drain_seconds / 5))
 
     async def until_stopped(self) -> bool:
         """Serves until a signal has ended it; whether the drain was left its time."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watch = loop.create_task(_watch(self.serving, RELOAD_SECONDS))
+        watch = loop.create_task(self.watch(RELOAD_SECONDS))
         try:
             await self.server.serve(sockets=[self.listener])
         finally:
@@ -144,104 +152,27 @@ class _Run:
         delay = self.settings.drain_seconds - self.server.linger
         asyncio.get_running_loop().call_later(delay, setattr, self.server, "should_exit", True)
 
+    async def watch(self, seconds: float) -> None:
+        """Takes over a new certificate within `seconds` of its being written."""
+        while True:
+            await asyncio.sleep(seconds)
+            self.look()
 
-async def _watch(serving: tls.Serving, seconds: float) -> None:
-    """Takes over a new certificate within `seconds` of its being written."""
-    while True:
-        await asyncio.sleep(seconds)
-        change = serving.reload()
+    def look(self) -> None:
+        """Takes over what is new of the certificate on disk, and says and counts what cannot be used."""
+        change = self.serving.reload()
         if change == "broken":
-            observe.said("certificate not taken over", logging.ERROR, reason=serving.problem())
+            observe.said("certificate not taken over", logging.ERROR, reason=self.serving.remark())
         elif change:
-            observe.said("certificate taken over", expires=serving.expires)
+            observe.said("certificate taken over", expires=self.serving.expires)
+        if self.serving.remark():
+            self.metrics.reload_failures.inc()
 
+    def certificate_problem(self) -> str:
+        """What is wrong with the certificate served, once a good pair on disk, if there is another, is served.
 
-class _Server(uvicorn.Server):
-    """uvicorn's server with our way of ending: signals are ours, and a connection just made may still ask."""
-
-    def __init__(self, config: uvicorn.Config, linger: float) -> None:
-        super().__init__(config)
-        self.linger = linger
-        self._at_once = asyncio.Event()
-
-    def stop_at_once(self) -> None:
-        """Ends without waiting for anything."""
-        self.should_exit = self.force_exit = True
-        self.config.timeout_graceful_shutdown = 0
-        self._at_once.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leaves signals alone; uvicorn would raise them again at the end, and the exit code would be a signal's."""
-        yield
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops listening, lets the linger pass, closes what is idle, and waits for what is still being answered."""
-        for listening in self.servers:
-            listening.close()
-        await self._pause(self.linger)
-        idle = [one for one in self.connections if one.idle]
-        for one in idle:
-            one.shutdown()
-        if idle:
-            await self._pause(CLOSE_SECONDS)
-        for one in self.connections:
-            if self.force_exit or one in idle:
-                one.transport.abort()
-        await super().shutdown(sockets)
-
-    @property
-    def connections(self) -> list["_Connection"]:
-        """The connections that are open."""
-        return [one for one in self.server_state.connections if isinstance(one, _Connection)]
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._at_once.wait(), seconds)
-
-
-class _Connection(HttpToolsProtocol):
-    """uvicorn's connection with bounds that it lacks: an age, and limits to the headers of a request."""
-
-    _head: asyncio.TimerHandle | None = None
-    _head_bytes = 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, server.CLOSES_AT: self.loop.time() + random.uniform(*AGE_SECONDS)}
-        # One on which nothing was asked yet is idle too: a client may open it ahead of need and count on it.
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.on_head_end()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._head is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The headers are too long.")
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.on_head_begin()
-
-    def on_headers_complete(self) -> None:
-        self.on_head_end()
-        super().on_headers_complete()
-
-    def on_head_begin(self) -> None:
-        self.on_head_end()
-        self._head_bytes = 0
-        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def on_head_end(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
+        Looking first, readiness does not depend on when the last look was: a replica that is ready never serves
+        another certificate than the good one on disk, and one that fails to take it over answers 500.
+        """
+        self.look()
+        return self.serving.problem()

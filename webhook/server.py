@@ -23,14 +23,23 @@ BODY_BYTES: Final = 7 << 20  # an object and an old object of 3 MiB each, and th
 DISCARD_BYTES: Final = 4 * BODY_BYTES  # a client that still writes does not read an answer yet
 BODY_SECONDS: Final = 10.0  # no API server waits longer than 30 seconds for the whole call
 CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
+KNOWN_CLIENT: Final = (
+    "known_client"  # key in an ASGI scope's state: whether the client showed a certificate that is good
+)
 
 
 @dataclass(slots=True)
 class State:
-    """What a running server stands on. `certificate` says what is wrong with the one served, or nothing."""
+    """What a running server stands on.
+
+    `certificate` says what is wrong with the one served, and `remark` what there is to say of it while it serves; both
+    may say nothing. With `known_clients_only`, a review needs a connection with a client certificate that is good.
+    """
 
     policy: Policy | None
     certificate: Callable[[], str]
+    remark: Callable[[], str] = lambda: ""
+    known_clients_only: bool = False
     draining: bool = False
 
     def problems(self) -> dict[str, str]:
@@ -61,7 +70,7 @@ def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> A
     return _ending(application, state)
 
 
-class _BodyError(Exception):
+class _CallError(Exception):
     def __init__(self, fault: Fault, status: int, text: str) -> None:
         self.fault: Fault = fault
         self.status = status
@@ -85,8 +94,11 @@ class _Desk:
 
     async def readyz(self, request: Request) -> Response:
         problems = self.state.problems()
+        well = {"certificate": "; ".join(filter(None, ("ok", self.state.remark())))}
         lines = [
-            f"{name}: {text or 'ok'}" for name, text in problems.items() if text or "verbose" in request.query_params
+            f"{name}: {text or well.get(name, 'ok')}"
+            for name, text in problems.items()
+            if text or "verbose" in request.query_params
         ]
         return PlainTextResponse("\n".join(lines or ["ok"]) + "\n", 503 if any(problems.values()) else 200)
 
@@ -96,24 +108,31 @@ class _Desk:
     async def review(self, request: Request, deed: Deed) -> Response:
         try:
             body = await self.body(request)
-        except _BodyError as error:
+        except _CallError as error:
             observe.failed(self.metrics, error.fault, deed=deed, text=str(error))
             # What is left of the body would be taken for the next request.
             return PlainTextResponse(f"{error}\n", error.status, {"connection": "close"})
         return self.answer(body, deed)
 
     async def body(self, request: Request) -> bytes:
-        """The whole body of a request, never holding more than BODY_BYTES. Raises _BodyError."""
+        """The whole body of a request, never holding more than BODY_BYTES, or anything from a client that is not known.
+
+        Raises _CallError.
+        """
+        known = not self.state.known_clients_only or request.scope.get("state", {}).get(KNOWN_CLIENT, False)
         try:
             async with asyncio.timeout(self.body_seconds):
-                body = await _received(request)
+                body = await _received(request, BODY_BYTES if known else 0)
         except TimeoutError:
             text = f"The body did not arrive within {self.body_seconds:g} seconds."
-            raise _BodyError("slow-body", 408, text) from None
+            raise _CallError("slow-body", 408, text) from None
         except ClientDisconnect:
-            raise _BodyError("disconnected", 400, "The client went away before the body was there.") from None
+            raise _CallError("disconnected", 400, "The client went away before the body was there.") from None
+        if not known:
+            text = "Reviews are answered only to clients with a certificate of the CAs given, and this one showed none."
+            raise _CallError("unknown-client", 403, text)
         if body is None:
-            raise _BodyError("too-large", 413, f"The body is longer than {BODY_BYTES} bytes.")
+            raise _CallError("too-large", 413, f"The body is longer than {BODY_BYTES} bytes.")
         return body
 
     def answer(self, body: bytes, deed: Deed) -> Response:
@@ -134,18 +153,18 @@ class _Desk:
         return Response(content, media_type="application/json")
 
 
-async def _received(request: Request) -> bytes | None:
-    """The whole body; None where it is too long, whatever its length was said to be."""
+async def _received(request: Request, limit: int) -> bytes | None:
+    """The whole body; None where it is longer than `limit` bytes, whatever its length was said to be."""
     body, size = bytearray(), 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= BODY_BYTES:
+        if size <= limit:
             body += chunk
         else:
             body.clear()
         if size > DISCARD_BYTES:
             break
-    return bytes(body) if size <= BODY_BYTES else None
+    return bytes(body) if size <= limit else None
 
 
 def _ending(inner: ASGIApp, state: State) -> ASGIApp:

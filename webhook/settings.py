@@ -24,7 +24,7 @@ _PORT: Final = _row(click.IntRange(0, 65535), "Port to listen on; 0 takes a free
 _CERTIFICATE: Final = _row(_FILE, "File with the serving certificate (PEM), the leaf first.")
 _KEY: Final = _row(_FILE, "File with the key of the certificate (PEM, without a passphrase).")
 _CLIENT_CA: Final = _row(
-    _FILE, "File with CAs (PEM): only clients with a certificate of theirs may connect.", "anyone may connect"
+    _FILE, "File with CAs (PEM): only clients with a certificate of theirs get reviews answered.", "anyone does"
 )
 _POLICY: Final = _row(_FILE, "File with the policy (YAML or JSON).", "the default policy")
 _DEV: Final = _row(click.BOOL, "Make a certificate for localhost that lasts as long as the server.")

@@ -41,7 +41,11 @@ class Pair:
 class Serving:
     """The certificate served. `context` is for a server to keep; every handshake gets what is then the newest.
 
-    With `client_ca`, a client needs a certificate that one of the CAs in that file signed. Raises CertificateError.
+    With `client_ca`, a certificate that a client shows must be signed by one of the CAs in that file, or the handshake
+    fails. A client may show none: kubelets and Prometheus have none to show, so who needs one is decided by request.
+
+    Files that cannot be used are no reason to stop serving what still works: every replica reads the same files, and
+    readiness that followed a typo in them would take all of them away at once. Raises CertificateError.
     """
 
     def __init__(self, pair: Pair, client_ca: Path | None = None) -> None:
@@ -58,10 +62,12 @@ class Serving:
         return self._served.expires
 
     def problem(self) -> str:
-        """What is wrong with the certificate served; empty where it is the one on disk and in force."""
-        if self._broken:
-            return f"the files have changed and cannot be used: {self._broken}"
+        """What is wrong with the certificate served; empty while it is in force, whatever is on disk by now."""
         return "it has expired" if self.expires <= time.time() else ""
+
+    def remark(self) -> str:
+        """Why the files on disk cannot take the place of what is served; empty where they are what is served."""
+        return f"the files on disk cannot be used: {self._broken}" if self._broken else ""
 
     def reload(self) -> Change:
         """Looks at the content of the files and takes over what is new; what cannot be used changes nothing served.
@@ -72,7 +78,7 @@ class Serving:
             seen = _digest(self._files)
             if seen == self._seen:
                 return ""
-            served = self._served if seen == self._served.digest else _load(self._files)
+            served = self._served if seen == self._served.digest else self._loaded()
         except CertificateError as error:
             seen, known = str(error), self._seen
             self._broken = str(error)
@@ -81,6 +87,12 @@ class Serving:
         change: Change = "mended" if served is self._served else "swapped"
         self._served, self._seen, self._broken = served, served.digest, ""
         return change
+
+    def _loaded(self) -> "_Loaded":
+        loaded = _load(self._files)
+        if loaded.expires <= time.time() < self.expires:
+            raise CertificateError(f"{self._files[0]} has expired, and the certificate served has not")
+        return loaded
 
     def _hand_out(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._served.context
@@ -135,7 +147,7 @@ def _load(files: tuple[Path, ...]) -> _Loaded:
         context.load_cert_chain(certificate, key, password=b"")  # never ask for one at a terminal
         if client_ca:
             context.load_verify_locations(client_ca[0])
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"{', '.join(map(str, files))} cannot be used together: {error}") from error
     if _digest(files) != digest:

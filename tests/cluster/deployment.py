@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -152,6 +153,19 @@ def registered(
 
 def mends_and_judges(plane: ControlPlane) -> bool:
     """Whether both of our webhooks are called."""
-    words = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    done = plane.kubectl(*words, input=json.dumps(CANARY), check=False)
+    done = _canary(plane)
     return "podFailurePolicy" in done.stdout and "do-not-disrupt" in done.stderr
+
+
+def wait_until_alone(plane: ControlPlane) -> None:
+    """Returns once the API server calls none of our webhooks any more. Raises ProcessError after 30 s."""
+    end = time.monotonic() + _PATIENCE
+    while "podFailurePolicy" in (done := _canary(plane)).stdout or done.stderr:
+        if time.monotonic() > end:
+            raise process.ProcessError(f"our webhooks were still called after {_PATIENCE} s: {done.stderr}")
+        time.sleep(0.05)
+
+
+def _canary(plane: ControlPlane) -> subprocess.CompletedProcess[str]:
+    words = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    return plane.kubectl(*words, input=json.dumps(CANARY), check=False)

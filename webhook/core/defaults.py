@@ -27,8 +27,9 @@ def defaulted(document: Any) -> Any:
     root = _decoded(document, _DEEPEST)
     kind = workload.kind
     _within(root, "metadata")
-    _pod(_within(root, *kind.template, "spec"), is_pod=kind.template == ())
-    _within(root, *kind.template, "metadata")
+    if kind.template is not None:
+        _pod(_within(root, *kind.template, "spec"), is_pod=kind.template == ())
+        _within(root, *kind.template, "metadata")
     job = _within(root, *kind.job) if kind.job is not None else None
     if job is not None:
         _failure_policy(job)

@@ -5,20 +5,29 @@ never matches) and pkg/apis/batch/validation/validation.go `validatePodFailurePo
 like).
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from webhook.core.declaration import EXIT_CONTRACT
 from webhook.core.patch import entries, mapping
 from webhook.core.rule import Context
 from webhook.core.workload import Workload, whole
 
 RULE_ID: Final = "pod-failure-policy"
+CONTRACT_RULE_ID: Final = "exit-code"
+CONTRACTS: Final = ("nonzero-when-stopped", "guard")
 MOST_RULES: Final = 20
 CONDITION: Final = "DisruptionTarget"
 IGNORE_DISRUPTION: Final = {"action": "Ignore", "onPodConditions": [{"type": CONDITION, "status": "True"}]}
 _ACTIONS: Final = ("Count", "FailIndex", "FailJob", "Ignore")
+# At most 63 characters, a DNS subdomain before a slash (1.37.2 apimachinery pkg/util/validation `IsQualifiedName`).
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED: Final = re.compile(
+    rf"((?=[^/]{{1,253}}/){_LABEL}(\.{_LABEL})*/)?(?=.{{1,63}}$)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
 _STOPPED: Final = (137, 143)  # exit codes of a program that SIGKILL or SIGTERM ended
 
 
@@ -29,6 +38,7 @@ class Plan(Enum):
     DECIDED = auto()  # a rule of the author decides
     FULL = auto()  # no rule fits in any more
     CONTRACT = auto()  # backoffLimit 0 says: never run this twice
+    UNDECLARED = auto()  # the operator wants a word about the program's exit code first
     MALFORMED = auto()  # Kubernetes will refuse it; that is not ours to hide
 
 
@@ -56,7 +66,14 @@ def plan(workload: Workload, context: Context) -> Plan:
         return Plan.DECIDED
     if getattr(context.options.get(RULE_ID), "backoff_limit_zero", "skip") == "skip" and zero_backoff(workload):
         return Plan.CONTRACT
-    return Plan.FULL if len(rules) >= MOST_RULES else Plan.INJECT
+    if len(rules) >= MOST_RULES:
+        return Plan.FULL
+    return Plan.INJECT if _may_inject(workload, context) else Plan.UNDECLARED
+
+
+def _may_inject(workload: Workload, context: Context) -> bool:
+    when = getattr(context.options.get(CONTRACT_RULE_ID), "inject", "always")
+    return when == "always" or workload.declarations.get(EXIT_CONTRACT, ((), None))[1] in CONTRACTS
 
 
 def zero_backoff(workload: Workload) -> str | None:
@@ -120,6 +137,7 @@ def _condition_well_formed(pattern: Any) -> bool:
     return (
         isinstance(pattern, dict)
         and isinstance(pattern.get("type"), str)
+        and _QUALIFIED.fullmatch(pattern["type"]) is not None
         and pattern.get("status") in (None, "", "True", "False", "Unknown")
     )
 

@@ -14,6 +14,7 @@ from webhook.core.rule import quoted
 Duration = NewType("Duration", int)
 """A length of time in nanoseconds, written as a Go duration or as whole seconds."""
 
+LARGEST: Final = 1000
 _LONGEST: Final = 1 << 62
 
 
@@ -49,7 +50,7 @@ def read(options: type, given: Mapping[str, Any]) -> tuple[Any, list[tuple[str, 
 def unknown(name: Any, known: typing.Iterable[str], what: str) -> str:
     """What to say of a name that is not known, with the nearest one that is."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     if near:
         return f"there is no such {what}; did you mean {near[0]}?"
     return f"there is no such {what}; there are {', '.join(names)}" if names else f"it takes no {what}"
@@ -66,12 +67,13 @@ def value_of(kind: Any, value: Any) -> Any:
         return _one_of(value, isinstance(value, str) and value in arguments, "one of " + ", ".join(arguments))
     if origin in (Union, types.UnionType):  # a duration, or the word none
         return None if value == "none" else _duration(value, or_none=True)
+    if kind is str:
+        return _one_of(value, isinstance(value, str) and bool(value.strip()), "a text")
     if origin is tuple:
         well = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
         return tuple(_one_of(value, well, "a list of names"))
-    return _one_of(
-        value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number, 0 or more"
-    )
+    well = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+    return _one_of(value, well, f"a whole number from 0 to {LARGEST}")
 
 
 def _one_of(value: Any, well: bool, what: str) -> Any:

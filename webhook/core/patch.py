@@ -76,7 +76,7 @@ def dotted(path: Path) -> str:
     """`path` as people write it: `spec.rules[0].action`, `metadata.annotations[example.com/key]`."""
     text = ""
     for key in path:
-        if isinstance(key, int) or not key.replace("-", "").isalnum():
+        if isinstance(key, int) or not key.replace("-", "").replace("_", "").isalnum():
             text += f"[{key}]"
         else:
             text += f".{key}" if text else key

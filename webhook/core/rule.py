@@ -41,11 +41,26 @@ class Context:
     """What a rule may know besides the object: facts that the policy states."""
 
     mending: frozenset[str] = frozenset()  # the rules whose fixes this object, or its Jobs, get
+    heard: frozenset[str] = frozenset()  # the rules whose findings are passed on
     options: Mapping[str, Any] = field(default_factory=dict)  # of every rule, by its id
     rewrites_cron_jobs: bool = False
     karpenter: tuple[int, int, int] | None = None  # its version, where known
     without_karpenter: bool = False
-    node_pools: tuple[tuple[str, int], ...] = ()  # name and terminationGracePeriod in seconds
+    places: tuple["Place", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where Pods may run, and what that place grants a Pod that has to go.
+
+    `grants` is in seconds; `labels` are those by which a Pod can choose or avoid the place, none for a place that is
+    anywhere. A NodePool's terminationGracePeriod is a place of its own, with `node_pool` as its name.
+    """
+
+    name: str
+    grants: int
+    labels: tuple[tuple[str, str], ...] = ()
+    node_pool: str = ""
 
 
 Check = Callable[[Workload, Any, Context], Iterable[Finding]]
@@ -60,6 +75,7 @@ class Rule:
     options: type
     level: Level
     fix: bool | None  # None: it has nothing to mend
+    kinds: frozenset[str]  # of the objects that it looks at
     exemptible: bool = True
     rewrites: Callable[[Workload], tuple[Path, ...]] = lambda _: ()  # where its fix may replace an author's value
 

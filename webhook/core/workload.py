@@ -16,7 +16,7 @@ class Kind:
 
     name: str
     job: Path | None  # the Job spec
-    template: Path  # the Pod template, or the Pod itself
+    template: Path | None  # the Pod template, or the Pod itself
     places: tuple[Path, ...]  # the metadata in which declarations count, the first one first
 
 
@@ -37,7 +37,13 @@ KINDS: Final = {
     ("apps", "StatefulSet"): _templated("StatefulSet"),
     ("apps", "DaemonSet"): _templated("DaemonSet"),
     ("apps", "ReplicaSet"): _templated("ReplicaSet"),
+    ("policy", "PodDisruptionBudget"): Kind("PodDisruptionBudget", None, None, (("metadata",),)),
 }
+BATCH: Final = frozenset({"Job", "CronJob"})
+SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"})
+MENDED: Final = BATCH | {"Pod"}
+PODS: Final = BATCH | SERVICES | {"Pod"}  # whatever is a Pod or makes Pods
+EVERY: Final = frozenset(kind.name for kind in KINDS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,6 @@ class Workload:
     declarations: dict[str, tuple[Path, Any]]  # ours, by the key without the prefix: where each stands, what it says
 
     @property
-    def is_job(self) -> bool:
-        """Whether the object is a Job or makes Jobs."""
-        return self.kind.job is not None
-
-    @property
     def is_deferred(self) -> bool:
         """Whether the object only makes Jobs later: mutation meets those, not this object."""
         return self.kind.name == "CronJob"
@@ -75,7 +76,7 @@ class Workload:
     @property
     def is_mended(self) -> bool:
         """Whether mutation may change the object: a rewritten template of a service would roll it out."""
-        return self.is_job or self.kind.name == "Pod"
+        return self.kind.name in MENDED
 
     @property
     def sidecars(self) -> tuple[Container, ...]:
@@ -107,6 +108,17 @@ class Workload:
         return seconds if seconds >= 0 else 1
 
     @property
+    def name(self) -> str:
+        """The object's name, or what it will be made from; empty where it has neither."""
+        metadata = mapping(self.root, "metadata")
+        return str(metadata.get("name") or metadata.get("generateName") or "")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the object names; empty where it names none."""
+        return str(at(self.root, ("metadata", "namespace")) or "")
+
+    @property
     def controller(self) -> str:
         """The kind of the controller that owns the object; empty where it has none."""
         owners = entries(self.root, "metadata", "ownerReferences")
@@ -118,20 +130,23 @@ class Workload:
 
     def at_pod(self, *keys: str | int) -> Path:
         """The path of something in the Pod spec."""
-        return (*self.kind.template, "spec", *keys)
+        return (*(self.kind.template or ()), "spec", *keys)
 
     def at_annotation(self, key: str) -> Path:
         """The path of an annotation that the Pod will carry."""
-        return (*self.kind.template, "metadata", "annotations", key)
+        return (*(self.kind.template or ()), "metadata", "annotations", key)
 
 
 def look(root: Json, kind: Kind) -> Workload:
     """The view of an object of a known kind."""
+    job = mapping(root, *kind.job) if kind.job is not None else {}
+    if kind.template is None:
+        return Workload(root, kind, job, {}, {}, (), (), _declarations(root, kind))
     pod = mapping(root, *kind.template, "spec")
     return Workload(
         root,
         kind,
-        mapping(root, *kind.job) if kind.job is not None else {},
+        job,
         pod,
         mapping(root, *kind.template, "metadata", "annotations"),
         _containers(pod, (*kind.template, "spec", "containers")),

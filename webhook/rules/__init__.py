@@ -4,12 +4,20 @@ from typing import Final
 
 from webhook.core.rule import Rule
 from webhook.rules import (
+    active_deadline,
+    backoff_limit,
+    concurrency_policy,
+    disrupted_toleration,
+    disruption_budget,
     do_not_disrupt,
     exemption,
+    exit_code,
     grace_budget,
+    platform_limits,
     pod_failure_policy,
     pod_replacement_policy,
     restart_policy,
+    safe_to_evict,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -17,6 +25,14 @@ RULES: Final[tuple[Rule, ...]] = (
     restart_policy.RULE,
     pod_failure_policy.RULE,
     pod_replacement_policy.RULE,
+    exit_code.RULE,
     grace_budget.RULE,
     do_not_disrupt.RULE,
+    active_deadline.RULE,
+    backoff_limit.RULE,
+    concurrency_policy.RULE,
+    platform_limits.RULE,
+    disrupted_toleration.RULE,
+    safe_to_evict.RULE,
+    disruption_budget.RULE,
 )

@@ -24,13 +24,13 @@ from typing import Any, Final, Literal
 from webhook.core import duration
 from webhook.core.declaration import RUN, declared
 from webhook.core.option import Duration
-from webhook.core.patch import Path, Put, at, mapping
+from webhook.core.patch import Put, mapping
+from webhook.core.place import landing
 from webhook.core.rule import Context, Finding, Level, Rule, quoted
-from webhook.core.workload import Workload, whole
+from webhook.core.workload import BATCH, PODS, Workload, whole
 
 KEY: Final = "karpenter.sh/do-not-disrupt"
 OLD_KEY: Final = "karpenter.sh/do-not-evict"  # read by no Karpenter since v1.0
-NODE_POOL: Final = "karpenter.sh/nodepool"
 DURATIONS_SINCE: Final = (1, 12, 0)  # Karpenter commit 501287b36; v1.11 compares with "true" only
 FOR_EVER: Final = '"true" holds the node for ever if the Pod hangs'
 HOUR: Final = 3600 * duration.SECOND
@@ -73,14 +73,14 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
 
 def _unbounded(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     path = workload.at_annotation(KEY)
-    if not workload.is_job and workload.kind.name != "Pod":
+    if not workload.is_mended:
         if options.services == "warn":
             yield Finding(path, '"true" keeps the node from being consolidated while the Pod runs; take it out')
         return
     if _reads_no_durations(context):
         yield Finding(path, f"{FOR_EVER}; {_old_version(context)}; set activeDeadlineSeconds")
         return
-    yield from _undeclared(workload)
+    yield from _undeclared(workload, context)
     limit, why = _limit(workload, options)
     text = f"{FOR_EVER}; write a duration longer than the run, such as 4h"
     if limit is None:
@@ -100,10 +100,11 @@ def _old_version(context: Context) -> str:
     return f"Karpenter {'.'.join(map(str, context.karpenter or ()))} reads no durations (1.12.0 does)"
 
 
-def _undeclared(workload: Workload) -> Iterator[Finding]:
-    """Finds a declared run that cannot be counted with."""
+def _undeclared(workload: Workload, context: Context) -> Iterator[Finding]:
+    """Finds a declared run that cannot be counted with, where the rule active-deadline does not say so already."""
     run = declared(workload, RUN)
-    if run and run.length is None:
+    is_said = workload.kind.name in BATCH and "active-deadline" in context.heard
+    if run and run.length is None and not is_said:
         yield Finding(run.path, run.complaint)
 
 
@@ -112,7 +113,7 @@ def _limit(workload: Workload, options: Options) -> tuple[int | None, str]:
     known = list(_known_limits(workload, options))
     if known:
         limit, why = min(known)
-    elif options.default is None or not workload.is_job:
+    elif options.default is None or workload.kind.name not in BATCH:
         return None, ""
     else:
         limit, why = options.default, "the policy's default"
@@ -153,6 +154,7 @@ def _bounded(workload: Workload, value: Any, options: Options, context: Context)
         yield Finding(path, f'{shown} protects nothing: {_old_version(context)}; write "true"')
     else:
         yield from _measured(workload, shown, length, options)
+        yield from _undeclared(workload, context)
 
 
 def _read(value: Any) -> tuple[int, str]:
@@ -172,7 +174,6 @@ def _read(value: Any) -> tuple[int, str]:
 
 def _measured(workload: Workload, shown: str, length: int, options: Options) -> Iterator[Finding]:
     path, run = workload.at_annotation(KEY), declared(workload, RUN)
-    yield from _undeclared(workload)
     if length > options.max:
         most = duration.written(options.max)
         yield Finding(path, f"{shown} is longer than the {most} that the policy allows; write less")
@@ -187,7 +188,7 @@ def _measured(workload: Workload, shown: str, length: int, options: Options) -> 
 
 def _elsewhere(workload: Workload) -> Iterator[Finding]:
     """Finds the key where Karpenter does not read it, and the key that it no longer reads."""
-    template: Path = (*workload.kind.template, "metadata")
+    template = workload.at_annotation("")[:-2]
     if OLD_KEY in workload.annotations:
         yield Finding(
             (*template, "annotations", OLD_KEY),
@@ -210,13 +211,12 @@ def _defeated(workload: Workload, context: Context) -> Iterator[Finding]:
     Karpenter (commit 2266468) terminator/eviction.go `needsForceDelete`: now > end of the NodePool's limit - grace.
     """
     grace = workload.grace
-    wanted = at(workload.pod, ("nodeSelector", NODE_POOL))
-    for name, limit in context.node_pools:
-        if grace is not None and grace >= limit and wanted in (None, name):
+    for place in context.places:
+        if place.node_pool and grace is not None and grace >= place.grants and landing(workload, place):
             yield Finding(
                 workload.at_pod("terminationGracePeriodSeconds"),
-                f"{grace} is not below the {limit}s of NodePool {quoted(name)}, so a drain deletes the Pod at once, "
-                f"{KEY} or not; set less",
+                f"{grace} is not below the {place.grants}s of NodePool {quoted(place.node_pool)}, so a drain deletes "
+                f"the Pod at once, {KEY} or not; set less",
             )
 
 
@@ -226,5 +226,6 @@ RULE: Final = Rule(
     Options,
     Level.WARN,
     fix=True,
-    rewrites=lambda workload: (workload.at_annotation(KEY),) if workload.is_job or workload.kind.name == "Pod" else (),
+    kinds=PODS,
+    rewrites=lambda workload: (workload.at_annotation(KEY),),
 )

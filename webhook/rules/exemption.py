@@ -16,7 +16,7 @@ from typing import Final
 from webhook.core.declaration import IGNORE
 from webhook.core.option import unknown
 from webhook.core.rule import Context, Finding, Level, Rule
-from webhook.core.workload import Workload
+from webhook.core.workload import EVERY, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +36,4 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
             yield Finding(path, "it gives no reason, so it does not count; write why the object is exempt", advice=True)
 
 
-RULE: Final = Rule("exemption", check, Options, Level.WARN, fix=None, exemptible=False)
+RULE: Final = Rule("exemption", check, Options, Level.WARN, fix=None, kinds=EVERY, exemptible=False)

@@ -30,7 +30,7 @@ from webhook.core.option import Duration
 from webhook.core.patch import Path, Put
 from webhook.core.rule import Context, Finding, Level, Rule, quoted
 from webhook.core.shell import Nanoseconds
-from webhook.core.workload import PREFIX, Workload
+from webhook.core.workload import PODS, PREFIX, Workload
 
 FIELD: Final = "terminationGracePeriodSeconds"
 LONGEST: Final = 9_223_372_036  # seconds; the kubelet computes in 64-bit nanoseconds (1.37.2 kuberuntime_container.go)
@@ -146,4 +146,4 @@ def _rewrites(workload: Workload) -> tuple[Path, ...]:
     return (workload.at_pod(FIELD),)
 
 
-RULE: Final = Rule("grace-budget", check, Options, Level.DENY, fix=False, rewrites=_rewrites)
+RULE: Final = Rule("grace-budget", check, Options, Level.DENY, fix=False, kinds=PODS, rewrites=_rewrites)

@@ -25,7 +25,7 @@ from webhook.core.declaration import EXIT_CONTRACT, GUARD
 from webhook.core.failurepolicy import CONDITION, IGNORE_DISRUPTION, Options, Plan
 from webhook.core.patch import Put
 from webhook.core.rule import Context, Finding, Level, Rule
-from webhook.core.workload import PREFIX, Workload
+from webhook.core.workload import BATCH, PREFIX, Workload
 
 IGNORING: Final = f"action: Ignore, onPodConditions: [{{type: {CONDITION}}}]"
 REPLACEMENT_RULE: Final = "pod-replacement-policy"
@@ -34,7 +34,7 @@ KEY: Final = "karpenter.sh/do-not-disrupt"
 
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     """Finds a Job that counts disrupted Pods as failures."""
-    if not workload.is_job or workload.pod.get("restartPolicy") != "Never":
+    if workload.pod.get("restartPolicy") != "Never":
         return
     path = workload.at_job("podFailurePolicy")
     match failurepolicy.plan(workload, context):
@@ -47,6 +47,12 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
                 (*path, "rules"),
                 f"there is no room for a rule that ignores {CONDITION} among {failurepolicy.MOST_RULES}, "
                 "so each eviction uses up backoffLimit; merge two rules",
+            )
+        case Plan.UNDECLARED:
+            yield Finding(
+                path,
+                f"no rule ignores {CONDITION}, and one is only injected where the program's exit code is declared; "
+                f"declare {PREFIX}{EXIT_CONTRACT}: {' or '.join(failurepolicy.CONTRACTS)}",
             )
         case Plan.INJECT:
             yield _absent(workload, context)
@@ -77,7 +83,7 @@ def _injection(workload: Workload) -> Iterator[Put]:
     replacement = workload.job.get("podReplacementPolicy")
     yield Put(workload.at_job("podReplacementPolicy"), "Failed", recorded=replacement is not None)
     contract = workload.declarations.get(EXIT_CONTRACT, ((), ""))[1]
-    if contract != "nonzero-when-stopped" and PREFIX + GUARD not in workload.annotations:
+    if contract != failurepolicy.CONTRACTS[0] and PREFIX + GUARD not in workload.annotations:
         yield Put(workload.at_annotation(PREFIX + GUARD), "on")
 
 
@@ -128,5 +134,6 @@ RULE: Final = Rule(
     Options,
     Level.WARN,
     fix=True,
-    rewrites=lambda workload: (workload.at_job("podFailurePolicy", "rules"),) if workload.is_job else (),
+    kinds=BATCH,
+    rewrites=lambda workload: (workload.at_job("podFailurePolicy", "rules"),),
 )

@@ -22,7 +22,7 @@ from webhook.core import failurepolicy
 from webhook.core.failurepolicy import Plan
 from webhook.core.patch import Put, entries, mapping
 from webhook.core.rule import Context, Finding, Level, Rule
-from webhook.core.workload import Workload
+from webhook.core.workload import BATCH, Workload
 
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
@@ -34,8 +34,6 @@ class Options:
 
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     """Finds a Job that lets an old and a new Pod run the same task at once."""
-    if not workload.is_job:
-        return
     path = workload.at_job("podReplacementPolicy")
     policy = workload.job.get("podReplacementPolicy")
     # Unset, it is Failed beside a podFailurePolicy, else TerminatingOrFailed (Kubernetes 1.37.2
@@ -53,7 +51,7 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
 
 def _wants_failed(workload: Workload, context: Context) -> bool:
     plan = failurepolicy.plan(workload, context)
-    if plan in (Plan.MALFORMED, Plan.CONTRACT):
+    if plan in (Plan.MALFORMED, Plan.CONTRACT, Plan.UNDECLARED):
         return False
     return bool(failurepolicy.rules_of(workload)) or failurepolicy.RULE_ID not in context.mending
 
@@ -79,5 +77,6 @@ RULE: Final = Rule(
     Options,
     Level.WARN,
     fix=True,
-    rewrites=lambda workload: (workload.at_job("podReplacementPolicy"),) if workload.is_job else (),
+    kinds=BATCH,
+    rewrites=lambda workload: (workload.at_job("podReplacementPolicy"),),
 )

@@ -24,7 +24,7 @@ from webhook.core import failurepolicy
 from webhook.core.failurepolicy import Plan
 from webhook.core.patch import Put, at, entries, mapping
 from webhook.core.rule import Context, Finding, Level, Rule, quoted
-from webhook.core.workload import Workload
+from webhook.core.workload import BATCH, Workload
 
 REFUSED: Final = "it is Always or not set, which Kubernetes refuses in a Job"
 
@@ -44,8 +44,6 @@ class Options:
 
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     """Finds a Job whose Pods are not `restartPolicy: Never` although a podFailurePolicy asks for it."""
-    if not workload.is_job:
-        return
     policy = workload.pod.get("restartPolicy")
     if policy is None or policy in ("", "Always"):
         yield _missing(workload, options, context)
@@ -56,7 +54,7 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
 def _is_in_the_way(workload: Workload, context: Context) -> bool:
     """Whether a podFailurePolicy is there, or would be injected."""
     plan = failurepolicy.plan(workload, context)
-    if plan in (Plan.CONTRACT, Plan.MALFORMED):
+    if plan in (Plan.CONTRACT, Plan.MALFORMED, Plan.UNDECLARED):
         return False
     return bool(failurepolicy.rules_of(workload)) or failurepolicy.RULE_ID in context.mending
 
@@ -120,5 +118,6 @@ RULE: Final = Rule(
     Options,
     Level.WARN,
     fix=True,
-    rewrites=lambda workload: (workload.at_pod("restartPolicy"),) if workload.is_job else (),
+    kinds=BATCH,
+    rewrites=lambda workload: (workload.at_pod("restartPolicy"),),
 )

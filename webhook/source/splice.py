@@ -5,26 +5,17 @@ Comments, order, quotes and indentation of the author stay, for nothing is writt
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.source import jsontext, scalar, yamltext
+from webhook.source import jsontext, removal, scalar, yamltext
+from webhook.source.edit import Edit, applied
 from webhook.source.node import Node, Pair, SourceError, aliases, data
 
-_SPACE: Final = re.compile(r"[ \t]*")
+_PROPERTIES: Final = re.compile(r"(?:[ \t]+[&!]\S*)*")  # an anchor and a tag
 
 
 class SpliceError(ValueError):
     """A text that cannot be edited in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """`text` in the place of the characters from `start` up to `end`."""
-
-    start: int
-    end: int
-    text: str
 
 
 def rewritten(text: str, wanted: Any, as_json: bool = False) -> str:
@@ -44,7 +35,7 @@ def _attempt(text: str, wanted: Any, as_json: bool) -> str | None:
     """The edited text; None where the edits do not lead to what is wanted."""
     node = _parsed(text, as_json)
     try:
-        edited = _applied(text, _Splicer(text, as_json).edits(node, data(node), wanted))
+        edited = applied(text, _Splicer(text, as_json).edits(node, data(node), wanted))
         return edited if data(_parsed(edited, as_json)) == wanted else None
     except (SourceError, SpliceError):
         return None
@@ -59,15 +50,7 @@ def _parsed(text: str, as_json: bool) -> Node:
 
 def _without_aliases(text: str) -> str:
     node = _parsed(text, as_json=False)
-    return _applied(text, (Edit(a.start, a.end, scalar.flow(data(a), as_json=False)) for a in aliases(node)))
-
-
-def _applied(text: str, edits: Iterator[Edit]) -> str:
-    parts, place = [], 0
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        parts += [text[place : edit.start], edit.text]
-        place = edit.end
-    return "".join([*parts, text[place:]])
+    return applied(text, (Edit(a.start, a.end, scalar.flow(data(a), as_json=False)) for a in aliases(node)))
 
 
 class _Splicer:
@@ -97,8 +80,12 @@ class _Splicer:
                     added[key] = value
             elif old[key] is not value and old[key] != value:
                 yield from self.of_pair(node, pair, old[key], value)
-        if added:
-            yield self.insertion(node, added, head)
+        pairs = node.pairs or ()
+        kept = tuple(pair for pair in pairs if pair.merge or pair.key in new)
+        if len(kept) < len(pairs):
+            yield from removal.edits(self.text, node, kept, nested=head is not None)
+        if added or (pairs and not kept):
+            yield self.insertion(node, kept, added, head)
 
     def of_pair(self, parent: Node, pair: Pair, old: Any, new: Any) -> Iterator[Edit]:
         node = pair.node
@@ -140,14 +127,15 @@ class _Splicer:
         lines = (line for item in new[:count] for line in scalar.entry(item))
         yield Edit(node.start, node.start, "".join(line + gap for line in lines))
 
-    def insertion(self, node: Node, added: dict[str, Any], head: int | None) -> Edit:
+    def insertion(self, node: Node, kept: tuple[Pair, ...], added: dict[str, Any], head: int | None) -> Edit:
         """New entries of a map: behind its last entry without entries of its own, or else in front of the others."""
         if node.flow:
-            return self.flow_insertion(node, added)
-        pairs = node.pairs or ()
-        single = [pair for pair in pairs if not pair.merge and pair.node.pairs is None and pair.node.items is None]
-        place = single[-1].node.last if single else head if head is not None else pairs[-1].node.last
+            return self.flow_insertion(node, kept, added)
         pad = " " * self.column(node)
+        if not kept and (head is None or not added):
+            return self.filling(node, (self.newline + pad).join(scalar.block(added)) or "{}", head)
+        single = [pair for pair in kept if not pair.merge and pair.node.pairs is None and pair.node.items is None]
+        place = single[-1].node.last if single else head if head is not None else kept[-1].node.last
         lines = [pad + line for line in scalar.block(added)]
         if self.text[place - 1] == "\n":
             return Edit(place, place, "".join(line + self.newline for line in lines))
@@ -156,11 +144,21 @@ class _Splicer:
         end -= self.text[end - 1] == "\r"
         return Edit(end, end, "".join(self.newline + line for line in lines))
 
-    def flow_insertion(self, node: Node, added: dict[str, Any]) -> Edit:
+    def filling(self, node: Node, text: str, head: int | None) -> Edit:
+        """What a block map that has lost every entry becomes: behind its key, or where its first entry stood."""
+        if head is None:
+            place = node.pairs[0].start if node.pairs else node.start
+            return Edit(place, place, text)
+        match = _PROPERTIES.match(self.text, head)
+        place = match.end() if match else head
+        return Edit(place, place, f" {text}")
+
+    def flow_insertion(self, node: Node, kept: tuple[Pair, ...], added: dict[str, Any]) -> Edit:
         text = [f"{self.key(key)}: {scalar.flow(value, self.as_json)}" for key, value in added.items()]
-        if not node.pairs:
-            return Edit(node.start + 1, node.start + 1, ", ".join(text))
-        last = node.pairs[-1]
+        if not kept:
+            place = self.text.find("{", node.start) + 1  # there may be an anchor or a tag in front of it
+            return Edit(place, place, ", ".join(text))
+        last = kept[-1]
         begin = self.text.rfind("\n", node.start, last.start)
         gap = self.text[begin : last.start] if begin >= 0 and not self.text[begin : last.start].strip() else " "
         return Edit(last.node.end, last.node.end, "".join(f",{gap}{entry}" for entry in text))

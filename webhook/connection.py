@@ -1,0 +1,114 @@
+"""Connections: how long each may last and its headers may take, and how all of them end."""
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from webhook.server import CLOSES_AT, KNOWN_CLIENT
+
+AGE_SECONDS: Final = (240.0, 360.0)  # of a connection; spread, so that API servers do not all come back at once
+HEAD_SECONDS: Final = 10.0  # from a request's first byte to the end of its headers
+HEAD_BYTES: Final = 64 << 10
+CLOSE_SECONDS: Final = 0.5  # for a client to agree to the end of an idle connection, as TLS wants it
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection with bounds that it lacks: an age, and limits to the headers of a request."""
+
+    _head: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {
+            **self.app_state,
+            CLOSES_AT: self.loop.time() + random.uniform(*AGE_SECONDS),
+            # Empty where none was asked for; one that is of none of the CAs has failed the handshake.
+            KNOWN_CLIENT: bool(transport.get_extra_info("peercert")),
+        }
+        # One on which nothing was asked yet is idle too: a client may open it ahead of need and count on it.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.on_head_end()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The headers are too long.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.on_head_begin()
+
+    def on_headers_complete(self) -> None:
+        self.on_head_end()
+        super().on_headers_complete()
+
+    def on_head_begin(self) -> None:
+        self.on_head_end()
+        self._head_bytes = 0
+        self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def on_head_end(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with our way of ending: signals are ours, and a connection just made may still ask."""
+
+    def __init__(self, config: uvicorn.Config, linger: float) -> None:
+        super().__init__(config)
+        self.linger = linger
+        self._at_once = asyncio.Event()
+
+    def stop_at_once(self) -> None:
+        """Ends without waiting for anything."""
+        self.should_exit = self.force_exit = True
+        self.config.timeout_graceful_shutdown = 0
+        self._at_once.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals alone; uvicorn would raise them again at the end, and the exit code would be a signal's."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stops listening, lets the linger pass, closes what is idle, and waits for what is still being answered."""
+        for listening in self.servers:
+            listening.close()
+        await self._pause(self.linger)
+        idle = [one for one in self.connections if one.idle]
+        for one in idle:
+            one.shutdown()
+        if idle:
+            await self._pause(CLOSE_SECONDS)
+        for one in self.connections:
+            if self.force_exit or one in idle:
+                one.transport.abort()
+        await super().shutdown(sockets)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The connections that are open."""
+        return [one for one in self.server_state.connections if isinstance(one, Connection)]
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._at_once.wait(), seconds)

@@ -1,0 +1,47 @@
+"""With backoffLimit 0 the first end that is no disruption fails the Job.
+
+A rule that ignores DisruptionTarget covers evictions. `kubectl delete pod`, Karpenter's deletion by force at a
+NodePool's terminationGracePeriod, node repair, and the kubelet's eviction of a Pod over its own
+ephemeral-storage limit carry no such condition: each counts, and with backoffLimit 0 one is enough (with
+backoffLimitPerIndex 0, for its index).
+
+**Limits.** Where pod-failure-policy already says that nothing is injected because of backoffLimit 0, this rule
+is silent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.core import failurepolicy
+from webhook.core.failurepolicy import Plan
+from webhook.core.rule import Context, Finding, Level, Rule
+from webhook.core.workload import BATCH, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Nothing can be set."""
+
+
+def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
+    """Finds Jobs that a single plain deletion fails."""
+    field = failurepolicy.zero_backoff(workload)
+    if field is None or _is_said(workload, context):
+        return
+    what = "its index" if field == "backoffLimitPerIndex" else "the Job"
+    yield Finding(
+        workload.at_job(field),
+        f"0: the first Pod that ends without DisruptionTarget (kubectl delete, Karpenter's deletion by force, full "
+        f"ephemeral storage) fails {what}; write 1 or more if it may run again",
+    )
+
+
+def _is_said(workload: Workload, context: Context) -> bool:
+    """Whether pod-failure-policy warns of it already, for the same reason."""
+    is_never = workload.pod.get("restartPolicy") == "Never"
+    is_contract = failurepolicy.plan(workload, context) is Plan.CONTRACT
+    return is_contract and is_never and failurepolicy.RULE_ID in context.heard
+
+
+RULE: Final = Rule("backoff-limit", check, Options, Level.WARN, fix=None, kinds=BATCH)
