@@ -15,8 +15,9 @@ def refusals(document: Any) -> list[str]:
     if document["kind"] == "CronJob":
         return _job(document["spec"]["jobTemplate"].get("spec") or {}, is_defaulted=False) + _annotations(document)
     spec = document.get("spec") or {}
-    if "template" not in spec and document["kind"] != "Pod":
-        return _annotations(document)
+    if document["kind"] == "PodDisruptionBudget":
+        expressions = (spec.get("selector") or {}).get("matchExpressions") or []
+        return ["selector: invalid" for expression in expressions if not expression.get("key")]
     return _annotations(document) + _pod_spec(spec if document["kind"] == "Pod" else spec["template"].get("spec") or {})
 
 

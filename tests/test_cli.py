@@ -117,7 +117,7 @@ def test_mend_changes_nothing_but_what_has_to_change() -> None:
         == """\
 --- a/stdin
 +++ b/stdin
-@@ -3,9 +3,21 @@
+@@ -3,10 +3,22 @@
  kind: Job
  metadata:
    name: 'nightly'   # quoted
@@ -125,6 +125,7 @@ def test_mend_changes_nothing_but_what_has_to_change() -> None:
 +    drainproof.dev/mended: '{"/spec/podReplacementPolicy":"TerminatingOrFailed"}'
  spec:
    backoffLimit: 4  # four
+   activeDeadlineSeconds: 3600
 +  podFailurePolicy:
 +    rules:
 +    - action: Ignore

@@ -1,7 +1,8 @@
 """The manifests of examples/ are right, and come out as their own comments claim."""
 
 import json
-from dataclasses import fields
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ EXAMPLES = [pytest.param(one, id=one.path.stem) for one in example.story()]
 
 # The line of each finding, and the rule that has it; what comes of the whole stands in the manifest.
 FOUND = {
-    "on-failure-job": [(12, "warn", "restart-policy")],
-    "grace-too-short": [(13, "deny", "grace-budget")],
+    "on-failure-job": [(13, "warn", "restart-policy")],
+    "grace-too-short": [(14, "deny", "grace-budget")],
     "protected-without-end": [(13, "warn", "do-not-disrupt")],
-    "protected-not-at-all": [(12, "warn", "do-not-disrupt")],
+    "protected-not-at-all": [(13, "warn", "do-not-disrupt")],
     "never-run-twice": [(8, "warn", "pod-failure-policy")],
-    "on-failure-cronjob": [(15, "warn", "restart-policy")],
+    "on-failure-cronjob": [(16, "warn", "restart-policy")],
     "deployment-grace-too-short": [(18, "deny", "grace-budget")],
 }
 
@@ -79,7 +80,16 @@ def test_a_mended_manifest_has_nothing_left_to_mend(one: Example, tmp_path: Path
 
 
 def test_the_policy_states_what_is_in_force_without_one() -> None:
-    assert policyfile.load(POLICY, RULES) == policy.default(RULES)
+    assert replace(policyfile.load(POLICY, RULES), document={}) == replace(policy.default(RULES), document={})
+
+
+def test_what_the_policy_leaves_commented_out_is_right(tmp_path: Path) -> None:
+    text = re.sub(r"^( *)#(?! )", r"\1", POLICY.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    uncommented = tmp_path / "policy.yaml"
+    uncommented.write_text(text)
+    loaded = policyfile.load(uncommented, RULES)
+    assert (len(loaded.overrides), len(loaded.exempt)) == (1, 1)
+    assert {place.name for place in loaded.ruleset.context.places} == {"spot", "cluster-autoscaler", "node-shutdown"}
 
 
 def test_the_policy_names_every_rule_and_every_option() -> None:

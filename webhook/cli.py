@@ -15,6 +15,7 @@ from webhook.core import policy
 from webhook.core.policy import Policy
 from webhook.judging import findings
 from webhook.outcome import Outcome, sources
+from webhook.probe import probe
 from webhook.report import json as json_report
 from webhook.report import text as text_report
 from webhook.report.finding import printable
@@ -32,6 +33,7 @@ def main() -> None:
     """
 
 
+main.add_command(probe)  # it loads what runs programs when it is called
 _files = click.argument("files", nargs=-1, required=True, metavar="FILES...|-")
 _recursive = click.option("-R", "--recursive", is_flag=True, help="Also take the manifests in folders inside a folder.")
 _policy = click.option("--policy", "policy_file", type=click.Path(path_type=Path), help="A policy document to go by.")

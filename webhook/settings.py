@@ -27,6 +27,12 @@ _CLIENT_CA: Final = _row(
     _FILE, "File with CAs (PEM): only clients with a certificate of theirs get reviews answered.", "anyone does"
 )
 _POLICY: Final = _row(_FILE, "File with the policy (YAML or JSON).", "the default policy")
+_FACTS: Final = _row(
+    _FILE, "File with facts about the cluster for a policy that says auto; it may come later.", "none are known"
+)
+_RELOAD: Final = _row(
+    click.FloatRange(0.02, 3600), "Seconds within which a change to the files of certificate, policy or facts counts."
+)
 _DEV: Final = _row(click.BOOL, "Make a certificate for localhost that lasts as long as the server.")
 _DRAIN: Final = _row(
     click.IntRange(0, 3600), "Seconds to go on answering after SIGTERM, while readiness already fails."
@@ -49,6 +55,8 @@ class Settings:
     key: Path | None = field(default=None, metadata=_KEY)
     client_ca: Path | None = field(default=None, metadata=_CLIENT_CA)
     policy: Path | None = field(default=None, metadata=_POLICY)
+    facts: Path | None = field(default=None, metadata=_FACTS)
+    reload_seconds: float = field(default=2, metadata=_RELOAD)
     dev: bool = field(default=False, metadata=_DEV)
     drain_seconds: int = field(default=10, metadata=_DRAIN)
     keep_alive_seconds: int = field(default=120, metadata=_KEEP_ALIVE)

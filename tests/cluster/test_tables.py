@@ -71,6 +71,8 @@ def completed(given: dict[str, Any]) -> dict[str, Any]:
     document = copy.deepcopy(given)
     document["metadata"].pop("deletionTimestamp", None)
     document["metadata"]["name"] = f"case-{document['kind'].lower()}"
+    if document["kind"] == "PodDisruptionBudget":
+        return document
     job = document["spec"]["jobTemplate"]["spec"] if document["kind"] == "CronJob" else document["spec"]
     pod = document["spec"] if document["kind"] == "Pod" else job["template"]["spec"]
     for container in [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]:

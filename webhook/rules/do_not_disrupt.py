@@ -21,17 +21,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from webhook.core import duration
+from webhook.core import duration, protection
 from webhook.core.declaration import RUN, declared
 from webhook.core.option import Duration
 from webhook.core.patch import Put, mapping
 from webhook.core.place import landing
+from webhook.core.protection import KEY, OLD_KEY
 from webhook.core.rule import Context, Finding, Level, Rule, quoted
-from webhook.core.workload import BATCH, PODS, Workload, whole
+from webhook.core.workload import BATCH, PODS, Workload
 
-KEY: Final = "karpenter.sh/do-not-disrupt"
-OLD_KEY: Final = "karpenter.sh/do-not-evict"  # read by no Karpenter since v1.0
-DURATIONS_SINCE: Final = (1, 12, 0)  # Karpenter commit 501287b36; v1.11 compares with "true" only
 FOR_EVER: Final = '"true" holds the node for ever if the Pod hangs'
 HOUR: Final = 3600 * duration.SECOND
 
@@ -77,8 +75,8 @@ def _unbounded(workload: Workload, options: Options, context: Context) -> Iterat
         if options.services == "warn":
             yield Finding(path, '"true" keeps the node from being consolidated while the Pod runs; take it out')
         return
-    if _reads_no_durations(context):
-        yield Finding(path, f"{FOR_EVER}; {_old_version(context)}; set activeDeadlineSeconds")
+    if protection.is_before_durations(context):
+        yield Finding(path, f"{FOR_EVER}; {protection.age(context)}; set activeDeadlineSeconds")
         return
     yield from _undeclared(workload, context)
     limit, why = _limit(workload, options)
@@ -90,14 +88,6 @@ def _unbounded(workload: Workload, options: Options, context: Context) -> Iterat
     becomes = f"its Pods get {length}" if workload.is_deferred else f"it becomes {length}"
     mended = f"{FOR_EVER}, so {becomes} ({why}); write the duration that the run needs"
     yield Finding(path, text, (Put(path, length, recorded=True),), mended)
-
-
-def _reads_no_durations(context: Context) -> bool:
-    return context.karpenter is not None and context.karpenter < DURATIONS_SINCE
-
-
-def _old_version(context: Context) -> str:
-    return f"Karpenter {'.'.join(map(str, context.karpenter or ()))} reads no durations (1.12.0 does)"
 
 
 def _undeclared(workload: Workload, context: Context) -> Iterator[Finding]:
@@ -125,51 +115,25 @@ def _limit(workload: Workload, options: Options) -> tuple[int | None, str]:
 
 def _known_limits(workload: Workload, options: Options) -> Iterator[tuple[int, str]]:
     """Every known upper limit of a Pod's life."""
-    yield from _deadlines(workload)
+    yield from protection.deadlines(workload)
     run = declared(workload, RUN)
     if run and run.length is not None:
         yield run.length + options.startup, "the declared run and its start"
 
 
-def _deadlines(workload: Workload) -> Iterator[tuple[int, str]]:
-    """The deadlines of a Pod and its Job.
-
-    They are safe as they stand: the Pod's clock starts with the Pod, the Job's earlier (Kubernetes 1.37.2
-    pkg/controller/job/job_controller.go `pastActiveDeadline`, pkg/kubelet/active_deadline.go).
-    """
-    for seconds in (workload.pod.get("activeDeadlineSeconds"), workload.job.get("activeDeadlineSeconds")):
-        if whole(seconds) and seconds > 0:
-            yield seconds * duration.SECOND, "activeDeadlineSeconds"
-
-
 def _bounded(workload: Workload, value: Any, options: Options, context: Context) -> Iterator[Finding]:
     """What is to be said of a value that is not plain `true` or `false`."""
     path, shown = workload.at_annotation(KEY), quoted(value)
-    length, problem = _read(value)
+    length, problem = protection.read(value)
     if problem:
         meant = duration.plain_reading(value) if isinstance(value, str) else None
         write = f'"{meant}"' if meant else '"true" or a Go duration such as "4h"'
         yield Finding(path, f"{shown} protects nothing: {problem}; write {write}")
-    elif _reads_no_durations(context):
-        yield Finding(path, f'{shown} protects nothing: {_old_version(context)}; write "true"')
+    elif protection.is_before_durations(context):
+        yield Finding(path, f'{shown} protects nothing: {protection.age(context)}; write "true"')
     else:
         yield from _measured(workload, shown, length, options)
         yield from _undeclared(workload, context)
-
-
-def _read(value: Any) -> tuple[int, str]:
-    """The nanoseconds that a value protects for, or 0 and why it does not."""
-    if not isinstance(value, str):
-        return 0, "it is no text"
-    if value.strip() != value:
-        return 0, "there is a blank around it"
-    if value.lower() == "true":
-        return 0, "only true in small letters counts"
-    try:
-        length = duration.parse(value)
-    except duration.DurationError as error:
-        return 0, str(error)
-    return (length, "") if length > 0 else (0, "it is not positive")
 
 
 def _measured(workload: Workload, shown: str, length: int, options: Options) -> Iterator[Finding]:
@@ -177,7 +141,7 @@ def _measured(workload: Workload, shown: str, length: int, options: Options) -> 
     if length > options.max:
         most = duration.written(options.max)
         yield Finding(path, f"{shown} is longer than the {most} that the policy allows; write less")
-    deadlines = [limit for limit, _ in _deadlines(workload)]
+    deadlines = [limit for limit, _ in protection.deadlines(workload)]
     if run and run.length is not None and length < min([run.length, *deadlines]):
         yield Finding(
             path,

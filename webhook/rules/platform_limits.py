@@ -19,11 +19,11 @@ from typing import Final
 from webhook.core import duration
 from webhook.core.grace import needs
 from webhook.core.place import Landing, landing
+from webhook.core.protection import KEY
 from webhook.core.rule import Context, Finding, Level, Place, Rule
 from webhook.core.workload import PODS, Workload
 
 FIELD: Final = "terminationGracePeriodSeconds"
-PROTECTION: Final = "karpenter.sh/do-not-disrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
 def _node_pool(workload: Workload, grace: int, place: Place, lands: Landing, context: Context) -> Iterator[Finding]:
     if grace < place.grants:
         return
-    if PROTECTION in workload.annotations and "do-not-disrupt" in context.heard:
+    if KEY in workload.annotations and "do-not-disrupt" in context.heard:
         return  # that rule says it, with what it does to the protection
     text = f"{grace} is not below the {place.grants}s of {place.name}, where the Pod {_runs(lands)}"
     yield Finding(workload.at_pod(FIELD), f"{text}: a drain deletes it at once, without DisruptionTarget; set less")

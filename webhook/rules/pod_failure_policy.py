@@ -24,12 +24,12 @@ from webhook.core import failurepolicy
 from webhook.core.declaration import EXIT_CONTRACT, GUARD
 from webhook.core.failurepolicy import CONDITION, IGNORE_DISRUPTION, Options, Plan
 from webhook.core.patch import Put
+from webhook.core.protection import KEY
 from webhook.core.rule import Context, Finding, Level, Rule
 from webhook.core.workload import BATCH, PREFIX, Workload
 
 IGNORING: Final = f"action: Ignore, onPodConditions: [{{type: {CONDITION}}}]"
 REPLACEMENT_RULE: Final = "pod-replacement-policy"
-KEY: Final = "karpenter.sh/do-not-disrupt"
 
 
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:

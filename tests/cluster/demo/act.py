@@ -74,12 +74,19 @@ def _dry_run(stage: Stage, one: Example) -> None:
     screen.answer(done.stderr + done.stdout)
     changes = _changes(stage, one)
     screen.diff(changes)
-    refused = (example.rules(done.stderr) or ["not by us"]) if done.returncode else []
-    seen = example.outcome(bool(changes), [] if refused else example.rules(done.stderr), refused)
+    seen = _outcome(bool(changes), done)
     stage.outcomes.append(seen)
     fault = f"{one.file}: its comment says {one.claim!r}, and what came of it is {seen!r}"
     is_right = stage.hold(seen == one.claim, fault)
     screen.verdict(f"{seen}, as its comment says" if is_right else f"{seen}; its comment says: {one.claim}", is_right)
+
+
+def _outcome(is_changed: bool, done: subprocess.CompletedProcess[str]) -> str:
+    """What came of a manifest, read from kubectl's answer."""
+    lines = done.stderr.splitlines()
+    warned = example.rules(line for line in lines if line.startswith("Warning: "))
+    refused = example.rules(line for line in lines if not line.startswith("Warning: "))
+    return example.outcome(is_changed, warned, (refused or ["not by us"]) if done.returncode else [])
 
 
 def _changes(stage: Stage, one: Example) -> list[str]:
@@ -98,8 +105,8 @@ def for_real(stage: Stage) -> None:
     stage.screen.gap()
     for one in stage.examples:
         done = stage.kubectl("apply", "-f", one.file)
-        warnings = len(example.rules(done.stderr))
-        word = "refused" if done.returncode else "created, warned" if warnings else "created"
+        is_warned = bool(example.rules(done.stderr.splitlines()))
+        word = "refused" if done.returncode else "created, warned" if is_warned else "created"
         stage.screen.command(f"kubectl apply -f {one.file}", word, COLUMN)
         alike = done.stderr == stage.said[one.file] and (done.returncode == 0) == (one.file in stage.mended)
         stage.hold(alike, f"{one.file}: applied for real, it is answered otherwise than in its dry run: {_text(done)}")
@@ -159,7 +166,7 @@ def _pods(stage: Stage) -> dict[str, Any]:
     end = time.monotonic() + _PATIENCE
     while True:
         items = stage.plane.get("pods")["items"]
-        found = {pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]: pod for pod in items}
+        found = {pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name"): pod for pod in items}
         if expected <= found.keys() or time.monotonic() > end:
             return found
         time.sleep(0.1)

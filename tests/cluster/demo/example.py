@@ -22,7 +22,7 @@ STORY: Final = (
     "on-failure-cronjob",
     "deployment-grace-too-short",
 )
-_RULE: Final = re.compile(r" \(([a-z-]+)\)$", re.MULTILINE)
+_RULE: Final = re.compile(r" \(([a-z-]+)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,6 @@ def outcome(mended: bool, warned: Iterable[str], refused: Iterable[str]) -> str:
     return ", ".join(["mended"] * mended + [f"warned ({warnings})"] * bool(warnings)) or "accepted as written"
 
 
-def rules(text: str) -> list[str]:
-    """The ids of the rules that messages name, one message a line."""
-    return _RULE.findall(text)
+def rules(messages: Iterable[str]) -> list[str]:
+    """The ids of the rules that messages end with."""
+    return [match[1] for match in map(_RULE.search, messages) if match]
