@@ -1,6 +1,7 @@
-"""The programs of a Kubernetes control plane: found on this machine, or built once into the user's cache.
+"""The programs of a Kubernetes cluster: found on this machine, or built once into the user's cache.
 
-The versions stand in programs/go.mod and nowhere else. `python -m tests.cluster.programs` shows what is used.
+The versions stand in the go.mod files and nowhere else. `python -m tests.cluster.programs` shows what is used for
+a control plane; the programs of a node are had only where somebody asks for them.
 """
 
 import fcntl
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,27 @@ from pathlib import Path
 from tests.cluster import process
 
 MODULE = Path(__file__).with_name("programs")
+# containerd would raise the versions of the libraries from which the API server is built.
+CONTAINERD_MODULE = Path(__file__).parents[1] / "node" / "programs"
 KUBERNETES = "k8s.io/kubernetes"
 ETCD = "go.etcd.io/etcd/server/v3"
+CONTAINERD = "github.com/containerd/containerd/v2"
 PACKAGES: Mapping[str, str] = {
     "etcd": ETCD,
     "kubectl": f"{KUBERNETES}/cmd/kubectl",
     "kube-apiserver": f"{KUBERNETES}/cmd/kube-apiserver",
     "kube-controller-manager": f"{KUBERNETES}/cmd/kube-controller-manager",
 }
+NODE_PACKAGES: Mapping[str, str] = {
+    "kube-scheduler": f"{KUBERNETES}/cmd/kube-scheduler",
+    "kube-proxy": f"{KUBERNETES}/cmd/kube-proxy",
+    "kubelet": f"{KUBERNETES}/cmd/kubelet",
+    "containerd": f"{CONTAINERD}/cmd/containerd",
+    "containerd-shim-runc-v2": f"{CONTAINERD}/cmd/containerd-shim-runc-v2",
+    "ctr": f"{CONTAINERD}/cmd/ctr",
+}
+CONTAINERD_TAGS = "no_btrfs,no_zfs,no_devmapper"  # snapshotters that need C libraries or a kernel with more in it
+QUESTIONS: Mapping[str, Sequence[str]] = {"kubectl": ("version", "--client"), "containerd-shim-runc-v2": ("-v",)}
 OLDEST_ETCD = (3, 5)
 REPORT_SECONDS = 15
 NUMBER = re.compile(r"v?(\d+\.\d+\.\d+\S*)")
@@ -46,26 +60,28 @@ class Program:
     place: str
 
 
-def find() -> dict[str, Program]:
-    """Every program of PACKAGES by name; what is found nowhere is built first, which is told on stderr.
+def find(packages: Mapping[str, str] = PACKAGES) -> dict[str, Program]:
+    """Every program of `packages` by name; what is found nowhere is built first, which is told on stderr.
 
     Looked for in the folder KUBEBUILDER_ASSETS (any version: the developer chose it), on PATH (the pinned
-    minor of Kubernetes, an etcd 3.5 or later) and in the cache (the pinned version). Raises ProgramError.
+    minor of Kubernetes or containerd, an etcd 3.5 or later) and in the cache (the pinned version). Raises
+    ProgramError.
     """
-    found = {name: _locate(name) for name in PACKAGES}
+    found = {name: _locate(name) for name in packages}
     if all(found.values()):
         return {name: program for name, program in found.items() if program}
-    _check_go()
+    _check_go(packages)
     with _locked(cache()):
         return {name: program or _cached(name) or _build(name) for name, program in found.items()}
 
 
 def pinned(name: str) -> str:
-    """The version of program `name` in go.mod, as v1.2.3."""
-    module = ETCD if name == "etcd" else KUBERNETES
-    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", _go_mod(), re.MULTILINE)
+    """The version of program `name` in its go.mod, as v1.2.3."""
+    package, folder = _package(name), _folder(name)
+    wanted = next(module for module in (ETCD, CONTAINERD, KUBERNETES) if package.startswith(module))
+    match = re.search(rf"^\s*(?:require )?{re.escape(wanted)} (v\S+)", _go_mod(folder), re.MULTILINE)
     if match is None:
-        raise ProgramError(f"{MODULE / 'go.mod'} does not require {module}")
+        raise ProgramError(f"{folder / 'go.mod'} does not require {wanted}")
     return match[1]
 
 
@@ -73,6 +89,15 @@ def cache() -> Path:
     """The folder of the programs built here, one for each version of Kubernetes."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "drainproof" / "programs" / pinned("kube-apiserver")
+
+
+def _package(name: str) -> str:
+    return PACKAGES.get(name) or NODE_PACKAGES[name]
+
+
+def _folder(name: str) -> Path:
+    """Where the go.mod lies from which program `name` is built."""
+    return CONTAINERD_MODULE if _package(name).startswith(CONTAINERD) else MODULE
 
 
 def _locate(name: str) -> Program | None:
@@ -121,10 +146,9 @@ def _version(name: str, path: Path) -> str | None:
     """What the program at `path` says its version is, as v1.2.3; None when it does not run or say."""
     if not os.access(path, os.X_OK):
         return None
-    question = ["version", "--client"] if name == "kubectl" else ["--version"]
     try:
         answer = subprocess.run(
-            [path, *question],
+            [path, *QUESTIONS.get(name, ["--version"])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -137,12 +161,12 @@ def _version(name: str, path: Path) -> str | None:
     return f"v{match[1]}" if match and answer.returncode == 0 else None
 
 
-def _check_go() -> None:
-    match = re.search(r"^go (\d+\.\d+)", _go_mod(), re.MULTILINE)
+def _check_go(packages: Mapping[str, str]) -> None:
+    match = re.search(r"^go (\d+\.\d+)", _go_mod(MODULE), re.MULTILINE)
     needed = match[1] if match else "1.26"
     advice = (
         f"Install Go {needed} or later from https://go.dev/dl/, "
-        f"or point KUBEBUILDER_ASSETS at a folder with {', '.join(PACKAGES)}."
+        f"or point KUBEBUILDER_ASSETS at a folder with {', '.join(packages)}."
     )
     if shutil.which("go") is None:
         raise ProgramError(f"the test control plane has to be built, and there is no `go` on PATH. {advice}")
@@ -162,19 +186,19 @@ def _build(name: str) -> Program:
         _go_build(name, built, Path(scratch) / "log")
         said = _version(name, built)
         if said != pinned(name):
-            raise ProgramError(f"the {name} just built from {MODULE} says it is {said}, not {pinned(name)}")
+            raise ProgramError(f"the {name} just built from {_folder(name)} says it is {said}, not {pinned(name)}")
         built.replace(folder / name)
     return Program(name, folder / name, said, "built now")
 
 
 def _go_build(name: str, output: Path, log: Path) -> None:
     go = shutil.which("go") or "go"
-    flags = ["-mod=readonly", "-buildvcs=false", "-ldflags", _linker_flags()]
-    command = [go, "build", *flags, "-o", str(output), PACKAGES[name]]
+    flags = ["-mod=readonly", "-buildvcs=false", "-tags", CONTAINERD_TAGS, "-ldflags", _linker_flags(name)]
+    command = [go, "build", *flags, "-o", str(output), _package(name)]
     # A go.work of the developer's, in a folder above, must not decide what is built.
     env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     began = time.monotonic()
-    build = process.start("go build", command, log, env, cwd=MODULE)
+    build = process.start("go build", command, log, env, cwd=_folder(name))
     try:
         _say(f"{name} {pinned(name)}: building (once; minutes when Go's own cache is cold)")
         _wait(lambda: build.popen.poll() is not None, f"{name} {pinned(name)}: building")
@@ -188,13 +212,17 @@ def _go_build(name: str, output: Path, log: Path) -> None:
     _say(f"{name} {pinned(name)}: built in {time.monotonic() - began:.0f} s")
 
 
-def _linker_flags() -> str:
+def _linker_flags(name: str) -> str:
     """What makes a program know its version; without it the API server calls itself v0.0.0-master."""
-    version = pinned("kube-apiserver")
+    version = pinned(name)
     major, minor = _numbers(version)
-    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    sets = (f"-X k8s.io/component-base/version.{key}={value}" for key, value in values.items())
-    return " ".join(["-s -w", *sets])
+    values = {
+        "k8s.io/component-base/version.gitVersion": version,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        f"{CONTAINERD}/version.Version": version.removeprefix("v"),
+    }
+    return " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in values.items())])
 
 
 @contextmanager
@@ -229,8 +257,8 @@ def _wait(done: Callable[[], bool], what: str) -> None:
             told = now
 
 
-def _go_mod() -> str:
-    return (MODULE / "go.mod").read_text(encoding="utf-8")
+def _go_mod(folder: Path) -> str:
+    return (folder / "go.mod").read_text(encoding="utf-8")
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,108 @@
+"""The metrics of the controller, and one log line for each call to the API server that was not done."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Final
+
+from cryptography.x509 import Certificate
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+from webhook.controller.api import ApiError
+from webhook.controller.authority import KINDS
+from webhook.controller.state import State
+from webhook.observe import said
+
+QUIET_SECONDS: Final = 60.0  # how long the same error of the same part is only counted
+_PASSING: Final = frozenset({0, 404, 409, 410, 429})  # what a later try may find otherwise; 5xx too
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The metrics of one controller, in a registry of their own."""
+
+    registry: CollectorRegistry
+    leader: Gauge
+    expiry: Gauge
+    rotations: Counter
+    injections: Counter
+    errors: Counter
+
+
+def metrics() -> Metrics:
+    """Metrics that stand at zero."""
+    ProcessCollector(registry=(registry := CollectorRegistry()))
+    counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+    made = Metrics(
+        registry,
+        leader=gauge("drainproof_controller_leader", "1 where this replica leads, else 0."),
+        expiry=gauge(
+            "drainproof_controller_certificate_expiry_timestamp_seconds",
+            "When a stored certificate expires, in seconds since 1970; only where this replica leads.",
+            ("certificate",),
+        ),
+        rotations=counter(
+            "drainproof_controller_rotations", "Steps of making and replacing certificates.", ("step", "outcome")
+        ),
+        injections=counter(
+            "drainproof_controller_injections",
+            "Webhook configurations whose caBundle was set.",
+            ("resource", "outcome"),
+        ),
+        errors=counter(
+            "drainproof_controller_api_errors",
+            "Calls to the API server that were not done; status 0 is no answer.",
+            ("verb", "resource", "status"),
+        ),
+    )
+    for kind, outcome in product(KINDS, ("done", "failed")):  # a counter that is there has a rate when it first rises
+        made.rotations.labels(kind, outcome)
+    return made
+
+
+def expiries(metrics: Metrics, state: State) -> None:
+    """Shows when the certificates of `state` expire; what is not there is not shown."""
+    stored: dict[str, Certificate | None] = {
+        "ca": state.authority.certificate if state.authority else None,
+        "leaf": state.leaf.certificate if state.leaf else None,
+    }
+    metrics.expiry.clear()
+    for name, certificate in stored.items():
+        if certificate:
+            metrics.expiry.labels(name).set(certificate.not_valid_after_utc.timestamp())
+
+
+@dataclass(slots=True)
+class Complaints:
+    """Counts every call that was not done, and logs it; one that goes on failing the same way, once a minute.
+
+    Whoever calls, it is the same trouble: the line names the part that met it first.
+    """
+
+    metrics: Metrics
+    clock: Callable[[], float] = time.monotonic
+    _quiet_until: dict[tuple[object, ...], float] = field(default_factory=dict)
+
+    def about(self, part: str, error: ApiError) -> None:
+        """Counts and logs one call of a part."""
+        thing = error.thing
+        self.metrics.errors.labels(error.verb, thing.resource, str(error.status)).inc()
+        key = (error.verb, thing.resource, thing.name, error.status)
+        if self.clock() < self._quiet_until.get(key, 0):
+            return
+        self._quiet_until[key] = self.clock() + QUIET_SECONDS
+        passing = error.status in _PASSING or error.status >= 500
+        said(
+            "call to the API server failed",
+            logging.WARNING if passing else logging.ERROR,
+            part=part,
+            verb=error.verb,
+            resource=thing.resource,
+            name=thing.name,
+            namespace=thing.namespace,
+            status=error.status,
+            reason=str(error),
+        )

@@ -1,0 +1,173 @@
+"""`drainproof controller`: puts its parts together, runs them side by side, and ends them in order."""
+
+import contextlib
+import functools
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any, Final, NoReturn
+
+import click
+
+from webhook import observe
+from webhook.controller import api as apis
+from webhook.controller import injection, rotation
+from webhook.controller.api import Api
+from webhook.controller.authority import Plan
+from webhook.controller.health import Health
+from webhook.controller.injection import Injection, Service
+from webhook.controller.lease import Lease, lease
+from webhook.controller.metrics import Complaints, Metrics, metrics
+from webhook.controller.part import Part, Rounds
+from webhook.controller.rotation import Rotation
+from webhook.controller.secret import Secrets, secret
+from webhook.controller.settings import Settings, options
+from webhook.observe import LOG, said
+
+END_SECONDS: Final = 5.0  # for what is under way when a signal comes, and again for giving up the Lease
+
+
+@click.command()
+@options
+def controller(**given: Any) -> None:
+    """Keeps the webhook's certificates, and the CA in its configurations, until SIGTERM or SIGINT.
+
+    It makes a CA and a serving certificate, stores them in Secrets, replaces them before they expire
+    without a moment in which the API server does not trust what a replica serves, and puts the CA
+    back where something removes it. Of several replicas the one that holds the Lease works, and the
+    others stand by. Exits with 0 after a signal, with 1 where it cannot listen, and with 2 where a
+    setting is wrong or there is no way to an API server.
+
+    \b
+    Examples:
+      drainproof controller --namespace drainproof
+      drainproof controller --kubeconfig ~/.kube/config --leaf-life 720h
+    """
+    settings = Settings(**given)
+    problems, api = list(settings.problems()), None
+    try:
+        api = apis.connect(settings.kubeconfig)
+    except apis.ConnectionSettingsError as error:
+        problems.append(str(error))
+    if problems or api is None:
+        _refused(problems)
+    with contextlib.closing(_listener(settings)) as listener:
+        observe.configure(settings.log_level)
+        crew = composed(settings, api, listener)
+        host, port = listener.getsockname()[:2]
+        said("controller started", host=host, port=port, identity=crew.election.identity)
+        crew.until_signalled()
+    said("stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """All parts: those that work, and the election of who does, which ends after them."""
+
+    election: Lease
+    parts: Sequence[Part]
+
+    def until_signalled(self) -> None:
+        """Runs everything until SIGTERM or SIGINT; a second signal ends the process at once."""
+        stop = Event()
+
+        def stopping(number: int, _frame: object) -> None:
+            stop.set()
+            signal.signal(number, signal.SIG_DFL)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stopping)
+        self.run(stop)
+
+    def run(self, stop: Event) -> None:
+        """Runs everything until `stop` is set; then the parts end, and the Lease is given up last."""
+        given_up = Event()
+        working = [_started(part, stop) for part in self.parts]
+        electing = _started(self.election, given_up)
+        stop.wait()
+        said("stopping")
+        _joined(working)
+        given_up.set()
+        _joined([electing])
+
+
+def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
+    """The parts that `settings` ask for. A later part is one more line in `working`."""
+    counted = metrics()
+    complaints = Complaints(counted)
+    identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    place = lease(settings.namespace, settings.lease)
+    election = Lease(api, place, identity, settings.lease_seconds, complaints, on_lost=counted.expiry.clear)
+    counted.leader.set_function(lambda: float(election.leads()))
+    service = Service(settings.namespace, settings.service)
+    things = injection.configurations(settings.mutating, settings.validating)
+    serving, ca = (secret(settings.namespace, name) for name in (settings.secret, settings.ca_secret))
+    stored = Secrets(api, serving, ca, manager=f"drainproof-{identity}"[:128])
+    rotating = Rotation(
+        api, stored, things, service, plan(settings), settings.settle_seconds, election.leads, counted, complaints
+    )
+    injecting = Injection(api, things, service, stored.trusted, election.leads, counted, complaints)
+    rounds = functools.partial(Rounds, seconds=settings.poll_seconds, leads=election.leads, complaints=complaints)
+    working: list[Part] = [rounds(rotation.NAME, rotating.once), rounds(injection.NAME, injecting.once)]
+    return Crew(election, [*working, _health(listener, [election, *working], counted)])
+
+
+def _health(listener: socket.socket, parts: Sequence[Part], counted: Metrics) -> Health:
+    return Health(
+        listener,
+        live=lambda: {part.name: "" if part.alive() else "it does not come round" for part in parts},
+        ready=lambda: {part.name: part.problem() for part in parts},
+        registry=counted.registry,
+    )
+
+
+def plan(settings: Settings) -> Plan:
+    """What `settings` want of certificates. An API server asks for the first name."""
+    base = f"{settings.service}.{settings.namespace}"
+    return Plan(
+        names=(f"{base}.svc", f"{base}.svc.cluster.local", base),
+        leaf_life=settings.leaf_life,
+        ca_life=settings.ca_life,
+        grace=timedelta(seconds=settings.grace_seconds),
+    )
+
+
+def _refused(problems: Iterable[str]) -> NoReturn:
+    click.echo("\n".join(f"Error: {problem}" for problem in problems), err=True)
+    sys.exit(2)
+
+
+def _started(part: Part, stop: Event) -> Thread:
+    def run() -> None:
+        try:
+            part.run(stop)
+        except Exception:  # its check of liveness will fail; the other parts go on
+            LOG.exception("part ended", extra={"fields": {"part": part.name}})
+
+    thread = Thread(target=run, name=part.name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _joined(threads: Iterable[Thread]) -> None:
+    for thread in threads:
+        thread.join(END_SECONDS)
+        if thread.is_alive():
+            said("part does not end", part=thread.name, seconds=END_SECONDS)
+
+
+def _listener(settings: Settings) -> socket.socket:
+    """A socket that listens already. Exits with 1 where that is not possible."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        both = settings.host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((settings.host, settings.port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # the address stands in the sentence already
+        click.echo(f"Error: cannot listen on {settings.host} port {settings.port}: {reason}", err=True)
+        sys.exit(1)
