@@ -301,7 +301,7 @@ def test_a_connection_on_which_nothing_is_asked_is_closed_after_the_keep_alive_t
 def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one_is_not(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = throw_away(tmp_path / "new")
-    with started(tmp_path, RELOAD_SECONDS=0.05) as process:
+    with started(tmp_path, "--reload-seconds", "0.05") as process:
         before, served = process.client(), process.ca.parent
         before.request("GET", "/healthz")
         assert before.getresponse().read() == b"ok\n"
@@ -328,7 +328,7 @@ def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one
 def test_a_ready_server_serves_the_good_pair_on_disk_whenever_it_looked_last(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = throw_away(tmp_path / "new")
-    with started(tmp_path, RELOAD_SECONDS=600) as process:
+    with started(tmp_path, "--reload-seconds", "1200") as process:
         for name in ("certificate", "key"):
             shutil.copy(getattr(new, name), process.ca.parent / getattr(new, name).name)
         assert process.status("/readyz") == 200

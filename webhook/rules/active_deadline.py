@@ -1,9 +1,9 @@
 """activeDeadlineSeconds ends a Job that never ends by itself, and leaves room for the runs that disruptions cost.
 
-With a podFailurePolicy that ignores disruptions, a Pod that the kubelet keeps evicting for its own fault (it
-uses more memory than its node has) is made anew for ever: only a deadline ends that. A deadline that is too
-short fails a healthy Job which was merely drained: its clock goes on through every new start, every stop and
-the Job controller's back-off of 10, 20, 40 … 600 s.
+Under a podFailurePolicy that ignores disruptions, a Pod which the kubelet keeps evicting for its own fault, say for
+using more memory than its node has, is replaced without end: only a deadline stops that. A deadline that is too
+short, on the other hand, fails a healthy Job which was merely drained, for its clock goes on through every new
+start, every stop and the Job controller's back-off of 10, 20, 40 … 600 s.
 
 For `disruptions` of them the lower bound is `(startup + run) × (disruptions + 1) × ⌈completions ÷ parallelism⌉
 + stop × disruptions + back-off`: run is what the author declares in `drainproof.dev/max-run-duration`, stop the

@@ -6,7 +6,7 @@ empty one does not count: the object is treated as if the annotation were not th
 also names an exemption from a rule that does not exist, most often a misspelled one, for the rule that was
 meant still applies.
 
-Limits: whether a reason is a good one cannot be seen.
+**Limits.** Whether a reason is a good one cannot be seen.
 """
 
 from collections.abc import Iterator

@@ -6,9 +6,10 @@ it ends.
 
 Each container is looked at by itself, for hooks run side by side: `preStop + task <
 terminationGracePeriodSeconds`, with the option `margin` on top. The task time is what the author declares in
-`drainproof.dev/max-task-duration` (for the main container) or `drainproof.dev/max-task-duration.<container>`. A
-`sleep` hook is known, and an `exec` hook that does nothing but sleep in plain words; for another one declare
-`drainproof.dev/pre-stop-duration`, or it counts 0 and a warning says so.
+`drainproof.dev/max-task-duration` (for the main container) or `drainproof.dev/max-task-duration.<container>`,
+as a duration such as `25s` or `1m30s` or in whole seconds. How long a `sleep` hook takes is known, and so it is of
+an `exec` hook that plainly does nothing but sleep. For any other one declare `drainproof.dev/pre-stop-duration`; else
+it counts 0, and a warning says so.
 
 **What the fix does.** Off by default. With `fix: true` the grace period is raised to what is needed, never
 above `max`.
