@@ -231,7 +231,7 @@ def needed(shape: Shape) -> int:
     life and one stop, and everybody by at most one back-off. So it costs one life, however many waves there are.
     """
     lives = (shape.startup + shape.run) * (shape.waves + shape.disruptions)
-    waits = sum(min(10 * 2**count, 600) for count in range(shape.disruptions))
+    waits = sum(min(10 << count, 600) for count in range(shape.disruptions))
     return lives + shape.stop * shape.disruptions + waits
 
 

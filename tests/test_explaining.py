@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from webhook import explaining
 from webhook.cli import main
 from webhook.core import page
+from webhook.core.rule import Rule
 from webhook.report import text as text_report
 from webhook.rules import RULES
 
@@ -34,7 +35,7 @@ def test_the_table_has_a_line_for_each_rule() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
-def test_a_page_is_plain_text_that_fits_a_terminal(rule: page.Rule) -> None:
+def test_a_page_is_plain_text_that_fits_a_terminal(rule: Rule) -> None:
     text = run(rule.id).stdout
     assert "\x1b" not in text
     assert "**" not in text
@@ -46,7 +47,7 @@ def test_a_page_is_plain_text_that_fits_a_terminal(rule: page.Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
-def test_a_page_says_in_order_what_breaks_what_the_fix_does_and_where_it_ends(rule: page.Rule) -> None:
+def test_a_page_says_in_order_what_breaks_what_the_fix_does_and_where_it_ends(rule: Rule) -> None:
     first, *rest = page.paragraphs(rule)
     assert first.endswith(".")
     assert len(first) <= 120

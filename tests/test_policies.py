@@ -57,7 +57,7 @@ def test_a_policy_that_is_written_out_is_the_same_policy(document: dict[str, Any
 def test_without_a_file_every_line_is_a_default() -> None:
     result = run("show")
     assert result.exit_code == 0
-    assert "set; " not in result.stdout
+    assert "# set" not in result.stdout
     assert without_document(policy.load(read(result.stdout), RULES)) == without_document(policy.default(RULES))
 
 

@@ -398,9 +398,9 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_started(tmp_pat
     none = str(tmp_path / "none")
     code, errors = refused(tmp_path, "--policy", str(file), "--certificate", none, "--key", none)
     assert code == 2
-    assert f"Error: {file}: kind: " in errors
-    assert f"Error: {file}: rules.grace-budgets: " in errors
-    assert f"Error: {file}: rules.restart-policy.level: " in errors
+    assert f"Error: {file}:2: kind: " in errors
+    assert f"Error: {file}:4: rules.grace-budgets: " in errors
+    assert f"Error: {file}:5: rules.restart-policy.level: " in errors
     assert f"Error: {none} cannot be read: No such file or directory" in errors
 
 

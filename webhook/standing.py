@@ -64,11 +64,13 @@ class Standing:
 
     def remarks(self) -> dict[str, str]:
         """What there is to say, by name, of each of them while it serves."""
-        remarks = {"policy": "ok, the default policy", "certificate": _joined("ok", self._serving.remark())}
+        remarks = {
+            "policy": "ok, the default policy",
+            "certificate": "; ".join(filter(None, ("ok", self._serving.remark()))),
+        }
         for name, file, _ in self._files:
-            number = f"generation {file.generation}" if file.generation else "none yet"
-            remark = file.remark()
-            remarks[name] = f"{number} is in force; {remark}" if remark else f"ok, {number}"
+            number, remark = f"generation {file.generation}" if file.generation else "", file.remark()
+            remarks[name] = f"{number or 'none'} is in force; {remark}" if remark else f"ok, {number or 'none yet'}"
         return remarks
 
     def _policy(self) -> Policy:
@@ -96,7 +98,3 @@ def _log(name: str, thing: Reloading, change: Change, **fields: Any) -> None:
     if change:
         level = logging.ERROR if change == "broken" else logging.INFO
         observe.said(f"{name} {SAID[change]}", level, reason=thing.remark(), **fields)
-
-
-def _joined(*texts: str) -> str:
-    return "; ".join(filter(None, texts))

@@ -161,10 +161,10 @@ def _elsewhere(workload: Workload) -> Iterator[Finding]:
     for place in workload.kind.places:
         for part in ("annotations", "labels"):
             if KEY in mapping(workload.root, *place, part):
-                where = "an annotation of the Pod" if place == template else "the Pod template's annotations"
+                where = "as an annotation of the Pod" if place == template else "in the Pod template's annotations"
                 yield Finding(
                     (*place, part, KEY),
-                    f"it has no effect here, for Karpenter reads only Pod annotations; write it as {where}",
+                    f"it has no effect here, for Karpenter reads only Pod annotations; write it {where}",
                 )
                 return
 
