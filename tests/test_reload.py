@@ -124,7 +124,7 @@ def test_the_swap_of_a_link_far_above_the_file_is_noticed_by_the_content(tmp_pat
 
 @pytest.mark.parametrize(
     ("content", "problems"),
-    [(BROKEN, 2), (b"", 1), (b"mode: [", 1), (b"\xff\xfe", 1), (facts(), 3), (b"a: 1\n---\nb: 2\n", 1)],
+    [(BROKEN, 2), (b"", 1), (b"mode: [", 1), (b"\xff\xfe", 1), (facts(), 2), (b"a: 1\n---\nb: 2\n", 1)],
 )
 def test_a_content_that_is_wrong_keeps_the_last_good_one_and_is_told_once(
     file: Watched[Policy], path: Path, content: bytes, problems: int
@@ -134,7 +134,7 @@ def test_a_content_that_is_wrong_keeps_the_last_good_one_and_is_told_once(
     assert [file.reload() for _ in range(4)] == ["", "broken", "", ""]
     assert (file.value, file.generation, len(file.problems)) == (good, 1, problems)
     assert file.remark().startswith(f"the file cannot be used: {path}")
-    assert (f"and {problems - 1} more problems" in file.remark()) is (problems > 1)
+    assert (f"; and {problems - 1} more" in file.remark()) is (problems > 1)
     path.write_bytes(document())
     assert [file.reload() for _ in range(3)] == ["", "mended", ""]
     assert (file.value, file.generation, file.remark()) == (good, 1, "")
@@ -280,6 +280,27 @@ def test_facts_that_are_wrong_stop_nothing_and_are_told(
         assert not any(one.state.problems().values())
 
 
+def test_a_fault_of_ours_does_not_end_the_looking(
+    file: Watched[Policy], path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises() -> None:
+        monkeypatch.undo()
+        raise KeyError("a bug")
+
+    async def changed(one: Standing) -> None:
+        keeping_up = asyncio.create_task(one.keep_up(0.02))
+        while value(metrics, "drainproof_policy_generation") == 1:
+            await asyncio.sleep(0.01)
+        keeping_up.cancel()
+
+    path.write_bytes(document(mode="monitor"))
+    with standing(tmp_path, file) as (one, metrics):
+        monkeypatch.setattr(file, "reload", raises)
+        asyncio.run(asyncio.wait_for(changed(one), SECONDS))
+    assert [record.message for record in caplog.records] == ["files not looked at"]
+    assert caplog.records[0].exc_info
+
+
 # The real process.
 
 
@@ -298,7 +319,7 @@ def test_a_running_process_takes_over_a_policy_and_facts_within_the_time_given(t
         begun = time.monotonic()
         assert process.waited("policy taken over")["generation"] == 2
         assert process.waited("facts taken over")["generation"] == 1
-        assert time.monotonic() - begun < 2.5
+        assert time.monotonic() - begun < 4
         assert "patch" not in process.got("/mutate", orjson.dumps(review()))[1]
         mount.write(b"")
         assert process.waited("policy not taken over")["problems"]
@@ -334,7 +355,6 @@ TIGHT: Any = {
 }
 CONNECTIONS = 8
 FLIPS = 100
-PAUSE = 0.07  # seconds between two flips
 
 
 def questions() -> dict[tuple[str, bytes], set[bytes]]:
@@ -356,16 +376,22 @@ class Load:
         self.process = process
         self.questions = questions()
         self.answers: dict[tuple[str, bytes], dict[bytes, int]] = {question: {} for question in self.questions}
+        self.latest: dict[tuple[str, bytes], bytes] = {}
         self.asked = 0
         self.over = False
 
     async def run(self, mount: Mount) -> float:
-        """Asks until the policy was changed FLIPS times; the seconds that it took."""
+        """Asks until the policy was changed FLIPS times, each as soon as the one before counts; the seconds it took."""
         begun = time.monotonic()
         clients = [asyncio.create_task(self.client()) for _ in range(CONNECTIONS)]
+        question = next(iter(self.questions))
         for flip in range(FLIPS):
-            await asyncio.sleep(PAUSE)
-            mount.write(document(**(ONE if flip % 2 else OTHER)))
+            sections = ONE if flip % 2 else OTHER
+            mount.write(document(**sections))
+            wanted = decide(question[1], policy_of(**sections), "mutate")[2]
+            until = begun + (flip + 1) * SECONDS
+            while self.latest.get(question) != wanted and time.monotonic() < until:
+                await asyncio.sleep(0.002)
         self.over = True
         await asyncio.gather(*clients)
         return time.monotonic() - begun
@@ -379,6 +405,7 @@ class Load:
                 writer.write(head.encode() + body)
                 self.asked += 1
                 answer = await received(reader)
+                self.latest[path, body] = answer
                 counts = self.answers[path, body]
                 counts[answer] = counts.get(answer, 0) + 1
         writer.close()
@@ -404,7 +431,7 @@ def test_under_load_every_answer_is_wholly_of_one_policy_while_the_file_goes_bac
     print(f"{answered} answers, {answered / seconds:.0f} a second, {loaded:.0f} policies loaded")
     assert answered == load.asked
     assert {question: set(counts) for question, counts in load.answers.items()} == load.questions
-    assert FLIPS / 4 < loaded <= FLIPS
+    assert loaded == FLIPS
     assert float(metrics['drainproof_policy_reloads_total{outcome="refused"}']) == 0
     assert len([entry for entry in process.lines() if entry["message"] == "review decided"]) == answered
-    assert answered / seconds > 200
+    assert answered > 10 * FLIPS

@@ -140,11 +140,11 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watch = loop.create_task(self.watch())
+        keeping_up = loop.create_task(self.standing.keep_up(self.settings.reload_seconds))
         try:
             await self.server.serve(sockets=[self.listener])
         finally:
-            watch.cancel()
+            keeping_up.cancel()
         observe.said("stopped", drained=not self.server.force_exit)
         return not self.server.force_exit
 
@@ -157,12 +157,3 @@ class _Run:
         observe.said("draining", seconds=self.settings.drain_seconds)
         delay = self.settings.drain_seconds - self.server.linger
         asyncio.get_running_loop().call_later(delay, setattr, self.server, "should_exit", True)
-
-    async def watch(self) -> None:
-        """Takes over what is new in the files within the time that the settings give: the second look must find it."""
-        while True:
-            await asyncio.sleep(self.settings.reload_seconds / 2)
-            try:
-                await self.standing.look()
-            except Exception:  # a fault of ours that must not end the looking
-                observe.LOG.exception("files not looked at")

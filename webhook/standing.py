@@ -44,6 +44,15 @@ class Standing:
             self._tell("facts", facts, metrics.facts, facts.reload())
         self.state = State(self._policy(), self.certificate_problem, self.remarks, known_clients_only)
 
+    async def keep_up(self, seconds: float) -> None:
+        """Looks for ever, so that a change is in force within `seconds`: it has to be found by two looks."""
+        while True:
+            await asyncio.sleep(seconds / 2)
+            try:
+                await self.look()
+            except Exception:  # a fault of ours that must not end the looking
+                observe.LOG.exception("files not looked at")
+
     async def look(self) -> None:
         """Takes over what is new in the files. Reading a policy takes a while, and goes on beside the reviews."""
         self._look_at_certificate()
@@ -97,4 +106,5 @@ class Standing:
 def _log(name: str, thing: Reloading, change: Change, **fields: Any) -> None:
     if change:
         level = logging.ERROR if change == "broken" else logging.INFO
-        observe.said(f"{name} {SAID[change]}", level, reason=thing.remark(), **fields)
+        fields = {"reason": thing.remark(), **fields}
+        observe.said(f"{name} {SAID[change]}", level, **{key: value for key, value in fields.items() if value})

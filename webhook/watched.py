@@ -63,7 +63,7 @@ class Watched(Generic[T]):
         """As Reloading has it, with the first of the problems."""
         if not self.problems:
             return ""
-        more = f"; and {len(self.problems) - 1} more problems" if self.problems[1:] else ""
+        more = f"; and {len(self.problems) - 1} more" if self.problems[1:] else ""
         return " ".join(f"the file cannot be used: {self.problems[0]}{more}".split())
 
     def _content(self) -> bytes | tuple[str, ...]:

@@ -16,7 +16,7 @@ above `max`.
 
 **Limits.** Without a declaration nothing is refused; a hook as long as the whole grace period is warned about.
 What the platform grants may be less than what the Pod asks for: two minutes on Spot, ten under
-cluster-autoscaler.
+cluster-autoscaler. The name of an annotation has room for 45 characters of a container's name.
 """
 
 import math
@@ -33,6 +33,7 @@ from webhook.core.rule import Context, Finding, Level, Rule, quoted
 from webhook.core.shell import Nanoseconds
 from webhook.core.workload import PODS, PREFIX, Workload
 
+SHOWN: Final = 2  # names of containers in one message
 FIELD: Final = "terminationGracePeriodSeconds"
 LONGEST: Final = 9_223_372_036  # seconds; the kubelet computes in 64-bit nanoseconds (1.37.2 kuberuntime_container.go)
 
@@ -140,7 +141,10 @@ def _declarations(workload: Workload) -> Iterator[Finding]:
 
 
 def _names(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    """The containers that there are, as many as a message has room for."""
+    first = sorted(names)[:SHOWN]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(quoted(name, 30) for name in first) or "none") + more
 
 
 def _rewrites(workload: Workload) -> tuple[Path, ...]:
