@@ -32,6 +32,9 @@ fix: $(READY) ## mend what a formatter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY) ## write the pages that are made from code and tables
+	@$(BIN)/python -m tests.pages docs
+
 bench: $(READY) ## what a decision costs, and how that grows
 	@$(BIN)/python -m benchmarks
 

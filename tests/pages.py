@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.tables import CASES, Case, cases, read, without_record
+from tests.tables import CASES, Case, cases, merged, read, without_record
 from webhook import settings
 from webhook.core import engine, page, ruleset
 from webhook.core.rule import Rule
 from webhook.core.schema import FIX, LEVEL, schema
+from webhook.core.verdict import Verdict
 from webhook.rules import RULES
 from webhook.source import scalar
 
@@ -37,6 +38,10 @@ What `drainproof serve` can be told. A flag counts before its environment variab
 What the rules do is not set here but in the [policy](policy.md).
 
 """
+
+EXAMPLES = """\
+Each example says in what it differs from the object above it; `null` stands for a field that is left out. What is said
+is what the program says."""
 
 INDEX = """\
 # The rules
@@ -84,7 +89,7 @@ def examples(rule: Rule) -> Iterator[str]:
     table = read(path)
     chosen = [(raw, case) for raw, case in zip(table["cases"], cases(path), strict=True) if raw.get("page")]
     yield "## Examples"
-    yield "Each example says in what it differs from the object above it. The messages are those of the program."
+    yield EXAMPLES
     seen: list[str] = []
     for name, base in table["bases"].items():
         ours = [(raw, case) for raw, case in chosen if raw.get("base", "job") == name]
@@ -98,35 +103,40 @@ def examples(rule: Rule) -> Iterator[str]:
 
 def example(raw: dict[str, Any], case: Case, base: dict[str, Any]) -> Iterator[str]:
     """One case: what is given, what is said, what comes out."""
-    yield f"#### {case.name[0].upper()}{case.name[1:]}"
+    yield f"#### {heading(case.name)}"
     sections = {**({"rules": raw["rules"]} if "rules" in raw else {}), **raw.get("policy", {})}
+    given = merged(base, raw.get("given", {}))
     if sections:
         yield "Under the policy"
         yield snippet({"apiVersion": ruleset.API_VERSION, "kind": "Policy", **sections})
-    if case.given != base:
-        yield "With" if sections else "Given"
-        yield snippet(difference(base, case.given))
-    verdict = engine.foresee(case.given, case.policy)
-    notices = verdict.notices
-    if notices:
-        yield "it says" if sections or case.given != base else "It says"
-        yield fenced("text", [f"{notice.level}: {notice.message}" for notice in notices])
-    yield from outcome(case, bool(verdict.denied), bool(notices))
+    if given != base:
+        yield "given" if sections else "Given"
+        yield snippet(difference(base, given))
+    verdict = engine.foresee(given, case.policy)
+    if verdict.notices:
+        yield "it says" if sections or given != base else "It says"
+        yield fenced("text", [f"{notice.level}: {notice.message}" for notice in verdict.notices])
+    yield from outcome(given, case, verdict)
 
 
-def outcome(case: Case, is_denied: bool, is_noticed: bool) -> Iterator[str]:
+def heading(name: str) -> str:
+    """A case's name as a title: a word of the language gets a capital letter, a field or a value does not."""
+    first = name.partition(" ")[0]
+    return name if not first.islower() or first in ("true", "false") else name[0].upper() + name[1:]
+
+
+def outcome(given: Any, case: Case, verdict: Verdict) -> Iterator[str]:
     """What becomes of a case's object."""
-    mutated = engine.mutate(case.given, case.policy).object
-    after, record = without_record(mutated)
-    if is_denied:
+    after, record = without_record(engine.mutate(given, case.policy).object)
+    if verdict.denied:
         yield "The object is refused."
-    elif after == case.given:
-        yield "The object stays as it is." if is_noticed else "Nothing is said, and the object stays as it is."
+    elif after == given:
+        yield "The object stays as it is." if verdict.notices else "Nothing is said, and the object stays as it is."
     else:
-        yield "and makes of it" if is_noticed else "Nothing is said. It becomes"
-        yield snippet(difference(case.given, after))
+        yield "and makes of it" if verdict.notices else "Nothing is said. It becomes"
+        yield snippet(difference(given, after))
         if record:
-            yield "What the author wrote there is kept in the annotation `drainproof.dev/mended`."
+            yield "What stood there before is kept in the annotation `drainproof.dev/mended`."
 
 
 def difference(before: Any, after: Any) -> Any:
@@ -149,11 +159,12 @@ def fenced(language: str, lines: list[str]) -> str:
 
 def main(folder: Path) -> None:
     """Writes every page below a folder."""
-    for name, text in pages().items():
+    made = pages()
+    for name, text in made.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    print(f"{folder}: {len(pages())} pages")
+    print(f"{folder}: {len(made)} pages")
 
 
 if __name__ == "__main__":

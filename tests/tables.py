@@ -81,7 +81,7 @@ def cases(table: Path) -> Iterator[Case]:
     bases = document["bases"]
     for case in document["cases"]:
         base = bases[case.get("base", "job")]
-        given = merged(base, case.get("given", {}))
+        given = copy.deepcopy(merged(base, case.get("given", {})))  # `raw` below changes it in place
         if "raw" in case:  # a value that a merge patch cannot say: null
             _place(given, case["raw"]["at"], case["raw"].get("value"))
         yield Case(

@@ -11,7 +11,8 @@ from prometheus_client import generate_latest
 from webhook import observe
 from webhook.core.engine import Exempted, Notice, Verdict
 from webhook.core.rule import Level
-from webhook.observe import JsonLines, Metrics
+from webhook.metrics import FAULTS, REASONS, Metrics
+from webhook.observe import JsonLines
 from webhook.review import Request
 
 REQUEST = Request("u-1", "Job", "batch", "jobs", "", "reports", "nightly", "CREATE", True, "jane", {}, None)
@@ -47,7 +48,9 @@ def test_a_decided_request_makes_one_line_with_every_field(caplog: pytest.LogCap
         "operation": "CREATE",
         "user": "jane",
         "dryRun": True,
+        "mode": "enforce",
         "allowed": False,
+        "outcome": "denied",
         "mended": [],
         "denied": ["first"],
         "warned": ["second"],
@@ -66,12 +69,57 @@ def test_a_decided_request_is_counted_by_what_came_of_it() -> None:
     labels = {"kind": "Job", "operation": "CREATE"}
     assert value(metrics, "drainproof_reviews_total", deed="mutate", outcome="mended", **labels) == 1
     assert value(metrics, "drainproof_reviews_total", deed="validate", outcome="denied", **labels) == 1
-    assert value(metrics, "drainproof_mended_total", rule="fourth") == 1
-    assert value(metrics, "drainproof_findings_total", rule="first", level="deny") == 1
-    assert value(metrics, "drainproof_findings_total", rule="second", level="warn") == 1
-    assert value(metrics, "drainproof_exempt_total", rule="third") == 1
+    assert value(metrics, "drainproof_mended_total", rule="fourth", mode="enforce") == 1
+    assert value(metrics, "drainproof_findings_total", rule="first", level="deny", mode="enforce") == 1
+    assert value(metrics, "drainproof_findings_total", rule="second", level="warn", mode="enforce") == 1
+    assert value(metrics, "drainproof_exempt_total", rule="third", reason="why") == 1
     assert value(metrics, "drainproof_review_seconds_bucket", deed="mutate", le="0.0001") == 1
     assert value(metrics, "drainproof_review_seconds_bucket", deed="mutate", le="5e-05") == 0
+
+
+def test_what_a_monitoring_policy_would_do_is_logged_and_counted_apart(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "drainproof")
+    metrics = observe.metrics()
+    mending = Verdict({}, (STEP,), mended=("fourth",), monitored=True)
+    observe.reviewed(metrics, "mutate", REQUEST, mending, 0)
+    observe.reviewed(metrics, "validate", REQUEST, Verdict({}, notices=(DENIED,), monitored=True), 0)
+    told = [{name: line(record)[name] for name in ("mode", "allowed", "outcome")} for record in caplog.records]
+    assert told == [{"mode": "monitor", "allowed": True, "outcome": f"would-{deed}"} for deed in ("mend", "deny")]
+    assert [line(record)["mended"] for record in caplog.records] == [["fourth"], []]
+    assert [line(record)["denied"] for record in caplog.records] == [[], ["first"]]
+    labels = {"kind": "Job", "operation": "CREATE"}
+    assert value(metrics, "drainproof_reviews_total", deed="mutate", outcome="would-mend", **labels) == 1
+    assert value(metrics, "drainproof_reviews_total", deed="validate", outcome="would-deny", **labels) == 1
+    assert value(metrics, "drainproof_mended_total", rule="fourth", mode="monitor") == 1
+    assert value(metrics, "drainproof_findings_total", rule="first", level="deny", mode="monitor") == 1
+    assert b'mode="enforce"' not in generate_latest(metrics.registry)
+
+
+def exempted(metrics: Metrics, reason: str) -> None:
+    observe.reviewed(metrics, "validate", REQUEST, Verdict({}, exempt=(Exempted("*", reason),)), 0)
+
+
+def test_a_reason_in_a_metric_is_one_line_of_at_most_60_characters() -> None:
+    metrics = observe.metrics()
+    exempted(metrics, "two\n lines \x07 " + "x" * 100_000)
+    assert value(metrics, "drainproof_exempt_total", rule="*", reason="two lines ? " + "x" * 47 + "…") == 1
+
+
+def test_past_100_different_reasons_a_new_one_is_counted_as_other_and_a_known_one_goes_on() -> None:
+    metrics = observe.metrics()
+    for number in range(REASONS + 50):
+        exempted(metrics, f"reason {number}")
+    exempted(metrics, "reason 0")
+    assert REASONS == 100
+    assert value(metrics, "drainproof_exempt_total", rule="*", reason="other") == 50
+    assert value(metrics, "drainproof_exempt_total", rule="*", reason="reason 0") == 2
+    assert generate_latest(metrics.registry).count(b"drainproof_exempt_total{") == 101
+
+
+def test_a_long_reason_in_a_log_line_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "drainproof")
+    exempted(observe.metrics(), "y" * 100_000)
+    assert line(caplog.records[0])["exempt"] == {"*": "y" * 255 + "…"}
 
 
 def test_a_kind_that_the_core_does_not_know_is_counted_as_other() -> None:
@@ -92,6 +140,11 @@ def test_a_kind_that_the_core_does_not_know_is_counted_as_other() -> None:
         ("validate", Verdict({}, (STEP,)), "clean"),
         ("validate", Verdict({}, left="kind"), "left"),
         ("validate", Verdict({}, notices=(WARNED,)), "warned"),
+        ("validate", Verdict({}, notices=(WARNED, DENIED), monitored=True), "would-deny"),
+        ("mutate", Verdict({}, (STEP,), notices=(WARNED,), monitored=True), "would-mend"),
+        ("validate", Verdict({}, notices=(WARNED,), monitored=True), "would-warn"),
+        ("validate", Verdict({}, (STEP,), monitored=True), "clean"),
+        ("validate", Verdict({}, left="owner", monitored=True), "left"),
     ],
 )
 def test_the_outcome_is_the_gravest_thing_that_came_of_it(deed: Any, verdict: Verdict, outcome: str) -> None:
@@ -100,7 +153,7 @@ def test_the_outcome_is_the_gravest_thing_that_came_of_it(deed: Any, verdict: Ve
 
 def test_every_fault_stands_at_zero_from_the_start() -> None:
     metrics = observe.metrics()
-    assert [value(metrics, "drainproof_errors_total", reason=fault) for fault in observe.FAULTS] == [0] * 7
+    assert [value(metrics, "drainproof_errors_total", reason=fault) for fault in FAULTS] == [0] * 7
 
 
 def test_a_fault_of_ours_is_an_error_with_its_trace_and_any_other_a_warning(caplog: pytest.LogCaptureFixture) -> None:

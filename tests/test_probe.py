@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from webhook.probe import EXITS, contract, probe, says
 from webhook.probing import Event, Plan, Seen, StoppedError, run
 
-AFTER = 0.4  # seconds in which a shell has certainly set its traps
+AFTER = 0.3  # seconds in which a shell has certainly set its traps
 WORK = "sleep 61 & wait"
 EXITS_0 = f"trap 'exit 0' TERM; {WORK}"
 EXITS_143 = f"trap 'exit 143' TERM; {WORK}"
@@ -155,6 +155,12 @@ def test_of_a_program_that_ends_by_itself_nothing_is_learned() -> None:
     assert (seen.stage, seen.exit_code) == ("running", 7)
     assert EXITS[contract(seen)] == 2
     assert "with exit code 7, before it is stopped: nothing is learned" in lines[0]
+
+
+def test_a_program_can_end_by_a_signal_without_a_name() -> None:
+    seen, lines = stopped(f"trap 'kill -40 $$' TERM; {WORK}")
+    assert (seen.exit_code, seen.signal) == (168, "signal 40")
+    assert lines[0] == f"is ended by signal 40 when stopped, exit code 168: {DECLARE}"
 
 
 def test_what_outlives_the_main_process_is_told_and_killed(place: Path) -> None:

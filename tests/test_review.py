@@ -1,20 +1,27 @@
 """The envelope: what is taken as a review, and what an answer looks like."""
 
 import base64
+import re
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
 import orjson
 import pytest
 
-from webhook.core import policy, ruleset
-from webhook.core.engine import Notice, RuleError, Verdict
+from tests.tables import Case, every_case, policy_of
+from webhook.annotation import ids
+from webhook.core import engine, policy, ruleset
+from webhook.core.engine import Exempted, Notice, RuleError, Verdict
 from webhook.core.policy import Policy
 from webhook.core.rule import Level
+from webhook.core.ruleset import Mode
 from webhook.review import Request, ReviewError, UndecidedError, decide, parse, respond
 from webhook.rules import RULES
 
 POLICY = policy.default(RULES)
+KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")  # the name part of a qualified name
+STEP = {"op": "add", "path": "/a", "value": 1}
 JOB: Any = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -168,7 +175,7 @@ def test_an_update_is_not_told_again_what_the_old_object_already_had() -> None:
 
 
 def test_steps_foreseen_for_later_objects_are_no_patch_of_validation() -> None:
-    response = answered(Verdict({}, steps=({"op": "add", "path": "/a", "value": 1},)), "validate")
+    response = answered(Verdict({}, steps=(STEP,), mended=("rule",)), "validate")
     assert response == {"uid": "u-1", "allowed": True}
 
 
@@ -201,8 +208,80 @@ def test_denials_past_the_room_are_counted_too() -> None:
     assert message.endswith("more reasons are left out")
 
 
+EVERYTHING = Verdict(
+    {},
+    steps=(STEP,),
+    mended=("first", "second"),
+    notices=notices(2, Level.DENY) + notices(2),
+    exempt=(Exempted("third", "a\nreason " + "x" * 100_000), Exempted("fourth", "another")),
+)
+
+
+def test_the_audit_log_is_told_what_became_of_the_object_in_mode_enforce_too() -> None:
+    assert answered(EVERYTHING, "mutate")["auditAnnotations"] == {
+        "mended": "first,second",
+        "denied": "rule",
+        "warned": "rule",
+        "exempt": "third: a reason " + "x" * 50 + "…; fourth: another",
+    }
+    assert answer(review())["auditAnnotations"] == {
+        "mended": "restart-policy,pod-failure-policy",
+        "warned": "restart-policy",
+    }
+
+
+def test_what_is_empty_is_no_audit_annotation_and_what_is_only_foreseen_was_not_mended() -> None:
+    assert answered(Verdict({}, notices=notices(1)))["auditAnnotations"] == {"warned": "rule"}
+    for monitored in (False, True):
+        assert "auditAnnotations" not in answered(Verdict({}, monitored=monitored))
+        assert "mended" not in answered(replace(EVERYTHING, monitored=monitored), "validate")["auditAnnotations"]
+
+
+@pytest.mark.parametrize("deed", ["mutate", "validate"])
+def test_the_api_server_can_store_every_audit_annotation(deed: Any) -> None:
+    found = answered(replace(EVERYTHING, monitored=True), deed)["auditAnnotations"]
+    assert len(found) == 5 if deed == "mutate" else 4
+    for key, text in found.items():
+        assert KEY.fullmatch(key)
+        assert text.isprintable()
+
+
+def test_a_monitoring_policy_only_tells_the_audit_log_what_it_would_do() -> None:
+    assert answered(replace(EVERYTHING, monitored=True), "mutate") == {
+        "uid": "u-1",
+        "allowed": True,
+        "auditAnnotations": {**answered(EVERYTHING, "mutate")["auditAnnotations"], "mode": "monitor"},
+    }
+
+
+@pytest.mark.parametrize("case", every_case())
+def test_under_a_monitoring_policy_every_case_is_allowed_as_it_is_without_a_warning(case: Case) -> None:
+    monitoring = replace(case.policy, mode=Mode.MONITOR)
+    update = {} if case.old is None else {"operation": "UPDATE", "oldObject": case.old}
+    for deed in ("mutate", "validate"):
+        response = answer(review(object=case.given, **update), deed, monitoring)
+        audited = response.pop("auditAnnotations", {"mode": "monitor"})
+        assert response == {"uid": "u-1", "allowed": True}
+        assert audited["mode"] == "monitor"
+        enforced = answer(review(object=case.given, **update), deed, case.policy)
+        told = enforced.get("auditAnnotations", {})
+        assert [audited.get(key) for key in ("mended", "exempt")] == [told.get(key) for key in ("mended", "exempt")]
+        if case.old is None and deed == "validate":  # what both webhooks together would have come to
+            foreseen = ids(engine.foresee(case.given, case.policy, "reports").denied)
+            assert audited.get("denied", "") == ",".join(foreseen)
+
+
+def test_an_object_that_does_not_name_its_namespace_is_judged_by_that_of_the_request() -> None:
+    quiet = {rule.id: {"level": "ignore", **({"fix": False} if rule.fix is not None else {})} for rule in RULES}
+    there = policy_of(overrides=[{"namespaces": ["reports"], "rules": quiet}])
+    document = {**JOB, "metadata": {"name": "nightly"}}
+    for deed in ("mutate", "validate"):
+        assert answer(review(object=document), deed, there) == {"uid": "u-1", "allowed": True}
+        assert answer(review(object=document, namespace="others"), deed, there)["warnings"]
+
+
 def test_a_fault_of_ours_names_the_request_and_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raises(*_: Any) -> None:
+    def raises(*_: Any, **__: Any) -> None:
         raise RuleError("some-rule")
 
     monkeypatch.setattr("webhook.review.engine.mutate", raises)

@@ -1,8 +1,10 @@
 """The JSON Schema of a policy accepts what the loader accepts, and refuses what it refuses."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,10 @@ from jsonschema import Draft202012Validator
 
 from tests.test_policy import HEAD, WRONG
 from webhook.core import page, policy
+from webhook.core.duration import SECOND
+from webhook.core.option import Duration
 from webhook.core.policy import FIELDS, PolicyError
+from webhook.core.rule import Level, Rule
 from webhook.core.schema import facts_schema, schema
 from webhook.rules import RULES
 
@@ -58,9 +63,9 @@ EXCEPTIONS: list[tuple[dict[str, Any], bool, str]] = [
 ]
 
 
-def loads(document: Any) -> bool:
+def loads(document: Any, rules: Iterable[Rule] = RULES) -> bool:
     try:
-        policy.load(document, RULES)
+        policy.load(document, rules)
     except PolicyError:
         return False
     return True
@@ -88,11 +93,11 @@ def test_an_exception_is_still_one(document: Any, accepted: bool, reason: str) -
 
 
 # What may stand where something is asked for, right or wrong; EXCEPTIONS are left out.
-WORDS = "warn deny on none auto enforce monitor true 5s 1d 10m 1h30m 1.12.0 v1.12 12 keep convert inject when-declared Job job *"
+WORDS = "warn deny on none auto enforce monitor 5s 1d 10m 1h30m 1.12.0 v1.12 12 keep inject when-declared Job job *"
 scalars = st.sampled_from([None, True, False, -1, 0, 7, 1001, 1.5, "", " ", *WORDS.split()])
 lengths = st.text(alphabet="0123456789.+hmsnuµd ", max_size=6)
 names = st.lists(st.sampled_from(["Job", "CronJob", "jobs", "*Set", "team-*", "", 7]), max_size=2)
-values = scalars | lengths | names | st.just({})
+values: st.SearchStrategy[Any] = scalars | lengths | names | st.just({})
 options = sorted({"level", "fix", "unknown", *(entry.name for rule in RULES for entry in page.entries(rule))})
 setting = st.dictionaries(st.sampled_from(options), values, max_size=3) | scalars
 ruleset = st.dictionaries(st.sampled_from([*(rule.id for rule in RULES), "unknown"]), setting, max_size=3) | scalars
@@ -147,6 +152,41 @@ def test_the_schema_and_the_loader_agree_about_facts(document: dict[str, Any], a
     except PolicyError:
         is_read = False
     assert (is_read, FACTS.is_valid(document)) == (accepted, accepted)
+
+
+@dataclass(frozen=True)
+class EveryType:
+    """Options of all the types that there are, those that no rule has among them."""
+
+    flag: bool = field(default=True, metadata={"says": "a flag"})
+    text: str = field(default="x", metadata={"says": "a text"})
+    names: tuple[str, ...] = field(default=("a", "b"), metadata={"says": "names"})
+    count: int = field(default=3, metadata={"says": "a count"})
+    only: Literal["this"] = field(default="this", metadata={"says": "a word"})
+    length: Duration = field(default=Duration(90 * SECOND), metadata={"says": "a length"})
+    no_length: Duration | None = field(default=None, metadata={"says": "a length, or none"})
+
+
+MADE_UP = Rule("made-up", lambda *_: (), EveryType, Level.WARN, fix=False, kinds=frozenset({"Job"}))
+OF_EVERY_TYPE = Draft202012Validator(schema([MADE_UP]))
+
+
+@given(st.sampled_from([entry.name for entry in page.entries(MADE_UP)]), values)
+def test_the_schema_and_the_loader_agree_about_an_option_of_any_type(name: str, value: Any) -> None:
+    document = {**HEAD, "rules": {"made-up": {name: value}}}
+    assert OF_EVERY_TYPE.is_valid(document) == loads(document, [MADE_UP])
+
+
+def test_an_option_of_any_type_is_described() -> None:
+    assert [(entry.name, page.takes(entry.kind), entry.default) for entry in page.entries(MADE_UP)] == [
+        ("flag", "true or false", True),
+        ("text", "a text", "x"),
+        ("names", "a list of names", ["a", "b"]),
+        ("count", "a whole number", 3),
+        ("only", "this", "this"),
+        ("length", "a duration", "1m30s"),
+        ("no-length", "a duration, or none", "none"),
+    ]
 
 
 def test_the_schema_knows_every_field_and_describes_what_can_be_set() -> None:

@@ -301,7 +301,7 @@ def test_a_connection_on_which_nothing_is_asked_is_closed_after_the_keep_alive_t
 def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one_is_not(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = throw_away(tmp_path / "new")
-    with started(tmp_path, RELOAD_SECONDS=0.05) as process:
+    with started(tmp_path, "--reload-seconds", "0.05") as process:
         before, served = process.client(), process.ca.parent
         before.request("GET", "/healthz")
         assert before.getresponse().read() == b"ok\n"
@@ -328,7 +328,7 @@ def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one
 def test_a_ready_server_serves_the_good_pair_on_disk_whenever_it_looked_last(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = throw_away(tmp_path / "new")
-    with started(tmp_path, RELOAD_SECONDS=600) as process:
+    with started(tmp_path, "--reload-seconds", "1200") as process:
         for name in ("certificate", "key"):
             shutil.copy(getattr(new, name), process.ca.parent / getattr(new, name).name)
         assert process.status("/readyz") == 200
@@ -398,9 +398,9 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_started(tmp_pat
     none = str(tmp_path / "none")
     code, errors = refused(tmp_path, "--policy", str(file), "--certificate", none, "--key", none)
     assert code == 2
-    assert f"Error: {file}: kind: " in errors
-    assert f"Error: {file}: rules.grace-budgets: " in errors
-    assert f"Error: {file}: rules.restart-policy.level: " in errors
+    assert f"Error: {file}:2: kind: " in errors
+    assert f"Error: {file}:4: rules.grace-budgets: " in errors
+    assert f"Error: {file}:5: rules.restart-policy.level: " in errors
     assert f"Error: {none} cannot be read: No such file or directory" in errors
 
 
@@ -443,3 +443,14 @@ def test_a_policy_file_may_be_json_or_yaml(tmp_path: Path) -> None:
     ):
         file.write_text(content)
         assert policyfile.load(file, RULES).ruleset.settings["grace-budget"].level == "deny"
+
+
+def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "webhook", "serve", "--dev", "--port", "0", "--drain-seconds", "0"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL) as started:
+        end = time.monotonic() + SECONDS
+        while not list(tmp_path.iterdir()) and time.monotonic() < end:
+            time.sleep(0.001)
+        started.terminate()
+        assert started.wait(SECONDS) == 0
+    assert list(tmp_path.iterdir()) == []

@@ -112,12 +112,25 @@ def test_what_is_no_review_is_a_bad_call_told_in_one_sentence(shared: Running, b
         ("POST", "/", 404),
         ("POST", "/mutate/", 404),
         ("GET", "/nothing", 404),
-        ("HEAD", "/healthz", 200),
-        ("GET", "/healthz", 200),
     ],
 )
-def test_other_methods_and_paths_are_refused(shared: Running, method: str, path: str, status: int) -> None:
-    assert shared.ask(method, path)[0] == status
+def test_other_methods_and_paths_are_refused_in_a_sentence(
+    shared: Running, method: str, path: str, status: int
+) -> None:
+    found, text, headers = shared.ask(method, path)
+    assert (found, text[-2:], text.count("\n")) == (status, ".\n", 1)
+    assert headers["content-type"].startswith("text/plain")
+    if status == 404:
+        assert "/mutate and /validate" in text
+    else:
+        allowed = ["POST"] if method != "POST" else ["GET", "HEAD"]
+        assert headers["allow"].split(", ") == allowed
+        assert text.endswith(f"use {' or '.join(allowed)}.\n")
+
+
+def test_what_can_be_read_can_be_asked_for_by_its_head(shared: Running) -> None:
+    assert [shared.ask(method, "/healthz")[:2] for method in ("GET", "HEAD")] == [(200, "ok\n"), (200, "")]
+    assert shared.ask("HEAD", "/nothing")[:2] == (404, "")
 
 
 def padded(size: int) -> bytes:
@@ -213,13 +226,13 @@ def test_readiness_says_which_check_fails_and_verbose_lists_them_all() -> None:
     with running(state()) as one:
         assert one.ask("GET", "/readyz")[:2] == (200, "ok\n")
         assert one.ask("GET", "/readyz?verbose")[:2] == (200, "policy: ok\ncertificate: ok\ndraining: ok\n")
-        one.state.remark = lambda: "the files on disk cannot be used"
+        one.state.remarks = lambda: {"policy": "ok, generation 2", "facts": "none yet are in force"}
         assert one.ask("GET", "/readyz")[:2] == (200, "ok\n")
         assert one.ask("GET", "/readyz?verbose")[:2] == (
             200,
-            "policy: ok\ncertificate: ok; the files on disk cannot be used\ndraining: ok\n",
+            "policy: ok, generation 2\ncertificate: ok\ndraining: ok\nfacts: none yet are in force\n",
         )
-        one.state.remark = lambda: ""
+        one.state.remarks = dict
         one.state.certificate = lambda: "it has expired"
         assert one.ask("GET", "/readyz")[:2] == (503, "certificate: it has expired\n")
         one.state.certificate, one.state.policy = lambda: "", None

@@ -45,6 +45,7 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("port", "65536"),
         ("drain_seconds", "-1"),
         ("keep_alive_seconds", "0"),
+        ("reload_seconds", "0"),
         ("log_level", "loud"),
         ("dev", "perhaps"),
     ],

@@ -2,80 +2,29 @@
 
 import logging
 import logging.config
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from webhook.core.engine import Verdict
-from webhook.core.rule import Level
+from webhook.annotation import brief, ids
+from webhook.core.ruleset import Mode
+from webhook.core.verdict import Verdict
 from webhook.core.workload import KINDS
-from webhook.review import Deed, Request
+from webhook.metrics import Fault, Metrics, metrics
+from webhook.review import Deed, Request, mended
+
+__all__ = ["LOG", "JsonLines", "Metrics", "configure", "failed", "metrics", "outcome", "reviewed", "said"]
 
 LOG: Final = logging.getLogger("drainproof")
-
-Fault = Literal["not-a-review", "too-large", "slow-body", "disconnected", "unknown-client", "rule", "exception"]
-FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
-BUCKETS: Final = (
-    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 1.0,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """The metrics of one server, in a registry of their own."""
-
-    registry: CollectorRegistry
-    reviews: Counter
-    findings: Counter
-    mended: Counter
-    exempt: Counter
-    seconds: Histogram
-    errors: Counter
-    expiry: Gauge
-    reload_failures: Counter
-
-
-def metrics() -> Metrics:
-    """Metrics that stand at zero. Label values come from the code, never from a request."""
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    counter = partial(Counter, registry=registry)
-    made = Metrics(
-        registry,
-        reviews=counter(
-            "drainproof_reviews",
-            "Reviews decided; outcome is denied, mended, left (no rule looked), warned or clean.",
-            ("deed", "kind", "operation", "outcome"),
-        ),
-        findings=counter("drainproof_findings", "Findings of validation.", ("rule", "level")),
-        mended=counter("drainproof_mended", "Objects that a rule changed.", ("rule",)),
-        exempt=counter("drainproof_exempt", "Objects validated that are exempt from a rule.", ("rule",)),
-        seconds=_seconds(registry),
-        errors=counter("drainproof_errors", "Requests that could not be decided.", ("reason",)),
-        expiry=Gauge(
-            "drainproof_certificate_expiry_timestamp_seconds",
-            "When the certificate served expires, in seconds since 1970.",
-            registry=registry,
-        ),
-        reload_failures=counter(
-            "drainproof_certificate_reload_failures",
-            "Looks at certificate files that cannot be used; it rises, every few seconds, for as long as they stay so.",
-        ),
-    )
-    for fault in FAULTS:  # a counter that is there from the start has a rate when it first rises
-        made.errors.labels(fault)
-    return made
+WOULD: Final[Mapping[str, str]] = {"denied": "would-deny", "mended": "would-mend", "warned": "would-warn"}
+REASON: Final = 256  # characters of a reason in a log line
 
 
 def reviewed(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, seconds: float) -> None:
-    """Logs and counts one request that was decided in `seconds`."""
-    # What validation foresees of a CronJob's Jobs is mended only when those Jobs are created.
-    mended = verdict.mended if deed == "mutate" else ()
-    _count(metrics, deed, request, verdict, mended)
+    """Logs and counts one request that was decided in `seconds`; in mode monitor, what would have been done."""
+    _count(metrics, deed, request, verdict)
     metrics.seconds.labels(deed).observe(seconds)
     fields = {
         "uid": request.uid,
@@ -86,11 +35,13 @@ def reviewed(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, s
         "operation": request.operation,
         "user": request.user,
         "dryRun": request.dry_run,
-        "allowed": not verdict.denied,
-        "mended": list(mended),
-        "denied": _rules(verdict, Level.DENY),
-        "warned": _rules(verdict, Level.WARN),
-        "exempt": {one.rule: one.reason for one in verdict.exempt},
+        "mode": _mode(verdict),
+        "allowed": verdict.monitored or not verdict.denied,
+        "outcome": outcome(deed, verdict),
+        "mended": list(mended(verdict, deed)),
+        "denied": ids(verdict.denied),
+        "warned": ids(verdict.warned),
+        "exempt": {one.rule: brief(one.reason, REASON) for one in verdict.exempt},
         "left": verdict.left,
         "ms": round(seconds * 1000, 3),
     }
@@ -111,12 +62,13 @@ def said(message: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def outcome(deed: Deed, verdict: Verdict) -> str:
-    """The one word for what came of an object."""
-    if verdict.denied:
-        return "denied"
+    """The one word for what came of an object, or would have."""
+    word = "left" if verdict.left else "warned" if verdict.warned else "clean"
     if verdict.steps and deed == "mutate":
-        return "mended"
-    return "left" if verdict.left else "warned" if verdict.warned else "clean"
+        word = "mended"
+    if verdict.denied:
+        word = "denied"
+    return WOULD.get(word, word) if verdict.monitored else word
 
 
 class JsonLines(logging.Formatter):
@@ -150,23 +102,18 @@ def configure(level: str) -> None:
     )
 
 
-def _seconds(registry: CollectorRegistry) -> Histogram:
-    text = "Seconds from the whole body to the whole answer."
-    return Histogram("drainproof_review_seconds", text, ("deed",), buckets=BUCKETS, registry=registry)
-
-
-def _count(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, mended: tuple[str, ...]) -> None:
+def _count(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict) -> None:
     kind = request.kind if (request.group, request.kind) in KINDS else "other"
     metrics.reviews.labels(deed, kind, request.operation, outcome(deed, verdict)).inc()
-    for rule in mended:
-        metrics.mended.labels(rule).inc()
+    for rule in mended(verdict, deed):
+        metrics.mended.labels(rule, _mode(verdict)).inc()
     if deed == "mutate":  # the same object comes to validation next, which counts what stands
         return
     for notice in verdict.notices:
-        metrics.findings.labels(notice.rule, notice.level.value).inc()
+        metrics.findings.labels(notice.rule, notice.level.value, _mode(verdict)).inc()
     for one in verdict.exempt:
-        metrics.exempt.labels(one.rule).inc()
+        metrics.exempt.labels(one.rule, metrics.reason(brief(one.reason))).inc()
 
 
-def _rules(verdict: Verdict, level: Level) -> list[str]:
-    return list(dict.fromkeys(notice.rule for notice in verdict.notices if notice.level is level))
+def _mode(verdict: Verdict) -> str:
+    return (Mode.MONITOR if verdict.monitored else Mode.ENFORCE).value

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from webhook import policyfile, policytext
-from webhook.core.policy import Policy, default
+from webhook.core.policy import default
 from webhook.core.schema import schema as schema_of
 from webhook.report.finding import printable
 from webhook.rules import RULES
@@ -59,10 +59,9 @@ def validate(files: tuple[Path, ...]) -> None:
 
 def _is_valid(file: Path) -> bool:
     try:
-        _: Policy = policyfile.load(file, RULES)
+        policyfile.load(file, RULES)
     except policyfile.PolicyFileError as error:
-        for problem in error.problems:
-            click.echo(printable(problem), err=True)
+        click.echo("\n".join(map(printable, error.problems)), err=True)
         return False
     click.echo(f"{printable(str(file))}: valid")
     return True

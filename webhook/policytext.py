@@ -19,8 +19,7 @@ def written(policy: Policy, rules: Iterable[Rule], name: str = "") -> str:
     """The policy in YAML; loading the text gives the policy again. `name` is that of the file it was read from."""
     given = policy.document
     lines = [
-        f"# The policy in force: {f'{name} on top of the defaults' if name else 'the defaults'}.",
-        "# `default` marks what nobody set; `set` marks what the policy file says.",
+        *_head(name),
         f"apiVersion: {API_VERSION}",
         "kind: Policy",
         *_sections(given),
@@ -32,6 +31,15 @@ def written(policy: Policy, rules: Iterable[Rule], name: str = "") -> str:
     for section in ("overrides", "exempt"):
         lines += [f"# {_sentence(SAYS[section])}", *_list(section, entries(given, section)), ""]
     return "\n".join(lines[:-1]) + "\n"
+
+
+def _head(name: str) -> tuple[str, ...]:
+    if not name:
+        return ("# The policy in force when nobody writes one. Start from a copy, and change or take out lines.",)
+    return (
+        f"# The policy in force: {name} on top of the defaults.",
+        "# `set` marks what the file says, `default` what it leaves to the default.",
+    )
 
 
 def _sentence(text: str) -> str:

@@ -123,10 +123,11 @@ class _Probe:
         self.signals = signals
         self.timeline: list[Event] = []
         self.processes: list[Process] = []  # the main one, and the hook's
-        self.begun = time.monotonic()
+        self.begun = 0.0
 
     def seen(self) -> Seen:
         main = self.start(self.plan.command)
+        self.begun = time.monotonic()
         self.note(f"start: {shlex.join(self.plan.command)}")
         ending = _Ending()
         if not self.wait(self.plan.after, main):
@@ -136,7 +137,7 @@ class _Probe:
         left = sum(other.session == main.pid != other.pid and other.alive for other in _all())
         self.clear()
         status = main.wait()
-        name = signal.Signals(-status).name if status < 0 else None
+        name = _name(-status) if status < 0 else None
         self.note(f"ended by {name} (exit code {_code(status)})" if name else f"exit code {status}")
         return Seen(
             stage=ending.stage,
@@ -225,6 +226,11 @@ def _ended(process: Process) -> bool:
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _name(number: int) -> str:
+    """A signal's name; most of the real-time signals have none."""
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def _code(status: int) -> int:

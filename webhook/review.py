@@ -7,17 +7,16 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from webhook.annotation import annotations
 from webhook.core import engine
-from webhook.core.engine import Notice, RuleError, Verdict
+from webhook.core.engine import RuleError, Verdict
 from webhook.core.patch import at
 from webhook.core.policy import Policy
 from webhook.core.rule import quoted
-from webhook.core.ruleset import Mode
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
-LONGEST: Final = 60  # characters of a reason where many are kept: in metrics and in the audit log
 ROOM: Final = 4096  # characters of all warnings together (Kubernetes 1.37.2 apiserver endpoints/filters/warning.go)
 
 Deed = Literal["mutate", "validate"]
@@ -117,7 +116,7 @@ def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if not verdict.monitored:
         response |= _effect(verdict, deed)
-    audited = _audited(verdict, deed)
+    audited = annotations(verdict, mended(verdict, deed))
     if audited:
         response["auditAnnotations"] = audited
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
@@ -126,17 +125,6 @@ def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
 def mended(verdict: Verdict, deed: Deed) -> tuple[str, ...]:
     """The rules that changed the object; what validation foresees of later objects is not counted."""
     return verdict.mended if deed == "mutate" else ()
-
-
-def ids(notices: Iterable[Notice]) -> list[str]:
-    """The rules that notices are of, each once."""
-    return list(dict.fromkeys(notice.rule for notice in notices))
-
-
-def brief(reason: str, longest: int = LONGEST) -> str:
-    """A reason of an author's as one line that can be printed, cut to `longest` characters."""
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(reason[: 2 * longest].split()))
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _effect(verdict: Verdict, deed: Deed) -> dict[str, Any]:
@@ -149,21 +137,6 @@ def _effect(verdict: Verdict, deed: Deed) -> dict[str, Any]:
         effect = {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(verdict.steps)).decode()}
     warnings = _within((notice.message for notice in verdict.warned), "", "warnings")
     return {**effect, "warnings": warnings} if warnings else effect
-
-
-def _audited(verdict: Verdict, deed: Deed) -> dict[str, str]:
-    """What the API server adds to its audit log, each under `<name of the webhook>/<key>`: a key has no slash.
-
-    (Kubernetes 1.37.2 staging apiserver pkg/admission/attributes.go checkKeyFormat)
-    """
-    told = {
-        "mended": ",".join(mended(verdict, deed)),
-        "denied": ",".join(ids(verdict.denied)),
-        "warned": ",".join(ids(verdict.warned)),
-        "exempt": "; ".join(f"{one.rule}: {brief(one.reason)}" for one in verdict.exempt),
-    }
-    found = {key: text for key, text in told.items() if text}
-    return {**found, "mode": Mode.MONITOR.value} if found and verdict.monitored else found
 
 
 def _document(body: bytes) -> Any:

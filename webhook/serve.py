@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,9 @@ from webhook.core import policy
 from webhook.core.policy import Policy
 from webhook.rules import RULES
 from webhook.settings import Settings, options
+from webhook.standing import Standing
+from webhook.watched import Watched
 
-RELOAD_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
 FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
@@ -31,9 +32,11 @@ def serve(**given: Any) -> None:
     """Serves the webhooks over HTTPS until SIGTERM or SIGINT.
 
     Reviews go to /mutate and /validate; /healthz, /readyz and /metrics are for kubelets and Prometheus.
-    A renewed certificate is served within seconds, without a restart. After the signal it is not ready
-    any more and goes on answering for the drain time. Exits with 0 after that, with 1 where it cannot
-    listen or a second signal stops it at once, and with 2 where a setting or the policy is wrong.
+    A renewed certificate, a changed policy and new facts are taken over within seconds, without a
+    restart; a file that cannot be used changes nothing, and /readyz?verbose says why. After the signal
+    it is not ready any more and goes on answering for the drain time. Exits with 0 after that, with 1
+    where it cannot listen or a second signal stops it at once, and with 2 where a setting or the
+    policy is wrong at the start.
 
     With --dev it makes a certificate and prints the file of its CA, here ca.crt, for curl to trust. What
     you do with kubectl comes to it through an API server on the same machine and a webhook with
@@ -46,6 +49,7 @@ def serve(**given: Any) -> None:
       curl --cacert ca.crt --data-binary @review.json https://localhost:8443/mutate
     """
     settings = Settings(**given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the server has its own answer: leave nothing behind
     with contextlib.ExitStack() as stack:
         chosen, serving, pair = _prepared(settings, stack)
         listener = stack.enter_context(_listener(settings))
@@ -61,14 +65,17 @@ def serve(**given: Any) -> None:
     sys.exit(0 if well else 1)
 
 
-def _prepared(settings: Settings, stack: contextlib.ExitStack) -> tuple[Policy, tls.Serving, tls.Pair]:
+def _prepared(
+    settings: Settings, stack: contextlib.ExitStack
+) -> tuple[Policy | Watched[Policy], tls.Serving, tls.Pair]:
     """The policy and the certificate. Exits with 2, and every reason on stderr, where there is something wrong."""
     problems = list(settings.problems())
-    chosen, serving, pair = policy.default(RULES), None, None
-    try:
-        chosen = policyfile.load(settings.policy, RULES) if settings.policy else chosen
-    except policyfile.PolicyFileError as error:
-        problems += error.problems
+    chosen: Policy | Watched[Policy] = policy.default(RULES)
+    serving, pair = None, None
+    if settings.policy:
+        chosen = Watched(settings.policy, partial(policyfile.stated, rules=RULES))
+        chosen.reload()
+        problems += chosen.problems
     try:
         pair = _pair(settings, stack) if not list(settings.problems()) else None
         serving = tls.Serving(pair, settings.client_ca) if pair else None
@@ -102,17 +109,17 @@ def _listener(settings: Settings) -> socket.socket:
 class _Run:
     """One run of the server, from its start to the end of its drain."""
 
-    def __init__(self, settings: Settings, chosen: Policy, serving: tls.Serving, listener: socket.socket) -> None:
+    def __init__(
+        self, settings: Settings, chosen: Policy | Watched[Policy], serving: tls.Serving, listener: socket.socket
+    ) -> None:
         self.settings = settings
-        self.serving = serving
         self.listener = listener
-        self.metrics = observe.metrics()
-        self.metrics.expiry.set_function(lambda: serving.expires)
-        self.state = server.State(
-            chosen, self.certificate_problem, serving.remark, known_clients_only=settings.client_ca is not None
-        )
+        metrics = observe.metrics()
+        facts = Watched(settings.facts, policyfile.facts, optional=True) if settings.facts else None
+        self.standing = Standing(serving, chosen, facts, metrics, settings.client_ca is not None)
+        self.state = self.standing.state
         self.config = uvicorn.Config(
-            server.app(self.state, self.metrics),
+            server.app(self.state, metrics),
             http=Connection,
             ws="none",
             lifespan="off",
@@ -134,11 +141,11 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watch = loop.create_task(self.watch(RELOAD_SECONDS))
+        keeping_up = loop.create_task(self.standing.keep_up(self.settings.reload_seconds))
         try:
             await self.server.serve(sockets=[self.listener])
         finally:
-            watch.cancel()
+            keeping_up.cancel()
         observe.said("stopped", drained=not self.server.force_exit)
         return not self.server.force_exit
 
@@ -151,28 +158,3 @@ class _Run:
         observe.said("draining", seconds=self.settings.drain_seconds)
         delay = self.settings.drain_seconds - self.server.linger
         asyncio.get_running_loop().call_later(delay, setattr, self.server, "should_exit", True)
-
-    async def watch(self, seconds: float) -> None:
-        """Takes over a new certificate within `seconds` of its being written."""
-        while True:
-            await asyncio.sleep(seconds)
-            self.look()
-
-    def look(self) -> None:
-        """Takes over what is new of the certificate on disk, and says and counts what cannot be used."""
-        change = self.serving.reload()
-        if change == "broken":
-            observe.said("certificate not taken over", logging.ERROR, reason=self.serving.remark())
-        elif change:
-            observe.said("certificate taken over", expires=self.serving.expires)
-        if self.serving.remark():
-            self.metrics.reload_failures.inc()
-
-    def certificate_problem(self) -> str:
-        """What is wrong with the certificate served, once a good pair on disk, if there is another, is served.
-
-        Looking first, readiness does not depend on when the last look was: a replica that is ready never serves
-        another certificate than the good one on disk, and one that fails to take it over answers 500.
-        """
-        self.look()
-        return self.serving.problem()

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,29 +16,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webhook import observe
 from webhook.core.policy import Policy
-from webhook.observe import Fault, Metrics
+from webhook.metrics import Fault, Metrics
 from webhook.review import Deed, ReviewError, UndecidedError, decide
 
 BODY_BYTES: Final = 7 << 20  # an object and an old object of 3 MiB each, and the envelope
 DISCARD_BYTES: Final = 4 * BODY_BYTES  # a client that still writes does not read an answer yet
 BODY_SECONDS: Final = 10.0  # no API server waits longer than 30 seconds for the whole call
 CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
-KNOWN_CLIENT: Final = (
-    "known_client"  # key in an ASGI scope's state: whether the client showed a certificate that is good
-)
+KNOWN_CLIENT: Final = "known_client"  # key in an ASGI scope's state: whether the client showed a good certificate
 
 
 @dataclass(slots=True)
 class State:
     """What a running server stands on.
 
-    `certificate` says what is wrong with the one served, and `remark` what there is to say of it while it serves; both
-    may say nothing. With `known_clients_only`, a review needs a connection with a client certificate that is good.
+    `policy` is only ever replaced as a whole, and a review goes by the one that it met. `certificate` says what is
+    wrong with the one served; nothing while it is well. `remarks` has what verbose readiness says of a check that is
+    well. With `known_clients_only`, a review needs a connection with a client certificate that is good.
     """
 
     policy: Policy | None
     certificate: Callable[[], str]
-    remark: Callable[[], str] = lambda: ""
+    remarks: Callable[[], Mapping[str, str]] = dict
     known_clients_only: bool = False
     draining: bool = False
 
@@ -64,10 +63,22 @@ def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> A
             Route("/healthz", desk.healthz),
             Route("/readyz", desk.readyz),
             Route("/metrics", desk.metrics_page),
-        ]
+        ],
+        exception_handlers={404: _elsewhere, 405: _otherwise},
     )
     application.router.redirect_slashes = False
     return _ending(application, state)
+
+
+async def _elsewhere(_request: Request, _error: Exception) -> Response:
+    text = "There is nothing here: reviews go to /mutate and /validate; /healthz, /readyz and /metrics can be read.\n"
+    return PlainTextResponse(text, 404)
+
+
+async def _otherwise(request: Request, _error: Exception) -> Response:
+    allowed = ("POST",) if request.url.path in ("/mutate", "/validate") else ("GET", "HEAD")
+    text = f"This method is not allowed here; use {' or '.join(allowed)}.\n"
+    return PlainTextResponse(text, 405, {"allow": ", ".join(allowed)})
 
 
 class _CallError(Exception):
@@ -94,12 +105,10 @@ class _Desk:
 
     async def readyz(self, request: Request) -> Response:
         problems = self.state.problems()
-        well = {"certificate": "; ".join(filter(None, ("ok", self.state.remark())))}
-        lines = [
-            f"{name}: {text or well.get(name, 'ok')}"
-            for name, text in problems.items()
-            if text or "verbose" in request.query_params
-        ]
+        lines = [f"{name}: {text}" for name, text in problems.items() if text]
+        if "verbose" in request.query_params:
+            well = {**dict.fromkeys(problems, "ok"), **self.state.remarks()}
+            lines = [f"{name}: {problems.get(name) or text}" for name, text in well.items()]
         return PlainTextResponse("\n".join(lines or ["ok"]) + "\n", 503 if any(problems.values()) else 200)
 
     async def metrics_page(self, _: Request) -> Response:
@@ -138,10 +147,11 @@ class _Desk:
     def answer(self, body: bytes, deed: Deed) -> Response:
         """The answer to a whole body: pure computing of less than a millisecond, so it needs no thread."""
         started = time.perf_counter()
+        policy = self.state.policy  # taken once: it may be replaced while this one is being decided
+        if policy is None:
+            return PlainTextResponse("No policy is loaded yet.\n", 503)
         try:
-            if self.state.policy is None:
-                return PlainTextResponse("No policy is loaded yet.\n", 503)
-            request, verdict, content = decide(body, self.state.policy, deed)
+            request, verdict, content = decide(body, policy, deed)
         except ReviewError as error:
             observe.failed(self.metrics, "not-a-review", deed=deed, text=str(error))
             return PlainTextResponse(f"{error}\n", 400)

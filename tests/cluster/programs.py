@@ -196,7 +196,8 @@ def _go_build(name: str, output: Path, log: Path) -> None:
     flags = ["-mod=readonly", "-buildvcs=false", "-tags", CONTAINERD_TAGS, "-ldflags", _linker_flags(name)]
     command = [go, "build", *flags, "-o", str(output), _package(name)]
     # A go.work of the developer's, in a folder above, must not decide what is built.
-    env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    # Go leaves its work folder behind when it is ended: with the output it goes with the scratch folder.
+    env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTMPDIR": str(output.parent)}
     began = time.monotonic()
     build = process.start("go build", command, log, env, cwd=_folder(name))
     try:

@@ -423,13 +423,17 @@ def test_the_fifty_pods_of_a_job_cause_no_call_and_their_job_one_of_each_kind(
     assert calls(webhook, quiet) == [*before, "mutate CREATE", "validate CREATE"]
 
 
-def test_updates_of_a_job_in_which_nothing_was_rewritten_cause_no_call_for_mutation(
+def test_updates_of_a_job_that_change_nothing_of_ours_cause_no_call(
     quiet: str, control_plane: ControlPlane, webhook: Deployment
 ) -> None:
     stored(control_plane, job("right", quiet, suspend=True, **policy(IGNORE)))
     before = calls(webhook, quiet)
     for value in "abc":
         control_plane.kubectl("label", "job", "right", f"seen={value}", "--overwrite", "-n", quiet)
+    assert calls(webhook, quiet) == before
+    control_plane.kubectl("annotate", "job", "right", "karpenter.sh/do-not-disrupt=true", "-n", quiet)
+    control_plane.kubectl("label", "job", "right", "karpenter.sh/do-not-disrupt=true", "-n", quiet)
+    control_plane.kubectl("patch", "job", "right", "-n", quiet, "-p", '{"spec": {"backoffLimit": 2}}')
     assert calls(webhook, quiet) == [*before, *["validate UPDATE"] * 3]
 
 

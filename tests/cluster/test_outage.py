@@ -279,18 +279,19 @@ def test_what_is_no_review_gets_a_sentence_and_the_next_review_on_the_connection
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("GET", "/mutate", (405, "Method Not Allowed")),
-        ("PUT", "/validate", (405, "Method Not Allowed")),
-        ("POST", "/", (404, "Not Found")),
-        ("POST", "/mutate/", (404, "Not Found")),
-        ("POST", "/unknown", (404, "Not Found")),
+        ("GET", "/mutate", 405),
+        ("PUT", "/validate", 405),
+        ("POST", "/", 404),
+        ("POST", "/mutate/", 404),
+        ("POST", "/unknown", 404),
     ],
 )
 def test_a_wrong_method_and_an_unknown_path_are_told_apart(
-    method: str, path: str, expected: tuple[int, str], webhook: Deployment
+    method: str, path: str, expected: int, webhook: Deployment
 ) -> None:
     code, text, headers = asked(webhook, method, path, GOOD)
-    assert (code, text) == expected
+    assert code == expected
+    assert text.startswith({405: "This method is not allowed here; use POST", 404: "There is nothing here"}[code])
     assert headers.get("allow") == ("POST" if code == 405 else None)
     assert is_serving(webhook)
 

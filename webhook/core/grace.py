@@ -56,6 +56,11 @@ class Need:
         return self.hook.length or 0 if self.hook else 0
 
     @property
+    def is_known(self) -> bool:
+        """Whether the task is declared and the hook, where there is one, is of known length."""
+        return self.task is not None and (self.hook is None or self.hook.length is not None)
+
+    @property
     def total(self) -> Nanoseconds:
         """Hook, task and margin together."""
         return self.before + (self.task or 0) + self.margin

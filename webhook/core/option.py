@@ -50,10 +50,15 @@ def read(options: type, given: Mapping[str, Any]) -> tuple[Any, list[tuple[str, 
 def unknown(name: Any, known: typing.Iterable[str], what: str) -> str:
     """What to say of a name that is not known, with the nearest one that is."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    near = nearest(name, names)
     if near:
-        return f"there is no such {what}; did you mean {near[0]}?"
+        return f"there is no such {what}; did you mean {near}?"
     return f"there is no such {what}; there are {', '.join(names)}" if names else f"it takes no {what}"
+
+
+def nearest(name: Any, known: typing.Iterable[str]) -> str:
+    """The known name that is most like `name`; empty where none is like it."""
+    return next(iter(get_close_matches(str(name), list(known), n=1, cutoff=0.5)), "")
 
 
 def value_of(kind: Any, value: Any) -> Any:

@@ -68,7 +68,7 @@ class _Policy(Reader):
             tuple(self.override(path, one, base, context) for path, one in self.items(document, "overrides")),
             tuple(self.exemption(path, one) for path, one in self.items(document, "exempt")),
             mapping(document, "karpenter").get("version", "auto") == "auto",
-            mapping(document, "platform").get("nodepools") == "auto",
+            mapping(document, "platform").get("nodepools", "auto") == "auto",
             document,
         )
 

@@ -86,7 +86,7 @@ class Policy:
     overrides: tuple[Override, ...] = ()
     exempt: tuple[Exemption, ...] = ()
     follows_version: bool = True  # karpenter.version is auto
-    follows_pools: bool = False  # platform.nodepools is auto
+    follows_pools: bool = True  # platform.nodepools is auto
     document: Mapping[str, Any] = field(default_factory=dict)
 
     def ruleset_for(self, namespace: str) -> Ruleset:

@@ -18,7 +18,7 @@ ID: Final = f"https://{API_VERSION}/policy.schema.json"
 FACTS_ID: Final = f"https://{API_VERSION}/facts.schema.json"
 
 SAYS: Final = {
-    "mode": "whether the policy acts (enforce), or changes and refuses nothing and only says what it would do (monitor)",
+    "mode": "whether the policy acts (enforce), or changes and refuses nothing and logs what it would do (monitor)",
     "owners": "the kinds of controllers whose Jobs are looked at; a Job of any other controller is left alone",
     "cronJobs.fix": "whether CronJobs are rewritten as well as their Jobs; what Git holds then shows as drift for ever",
     "karpenter.version": "the version that runs: auto (as found in the cluster), none, or one such as 1.12.0",

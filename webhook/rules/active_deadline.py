@@ -1,13 +1,14 @@
 """activeDeadlineSeconds ends a Job that never ends by itself, and leaves room for the runs that disruptions cost.
 
-With a podFailurePolicy that ignores disruptions, a Pod that the kubelet keeps evicting for its own fault (it
-uses more memory than its node has) is made anew for ever: only a deadline ends that. A deadline that is too
-short fails a healthy Job which was merely drained: its clock goes on through every new start, every stop and
-the Job controller's back-off of 10, 20, 40 … 600 s.
+Under a podFailurePolicy that ignores disruptions, a Pod which the kubelet keeps evicting for its own fault, say for
+using more memory than its node has, is replaced without end: only a deadline stops that. A deadline that is too
+short, on the other hand, fails a healthy Job which was merely drained, for its clock goes on through every new
+start, every stop and the Job controller's back-off of 10, 20, 40 … 600 s.
 
-For `disruptions` of them the lower bound is `(startup + run) × (disruptions + 1) × ⌈completions ÷ parallelism⌉
-+ stop × disruptions + back-off`: run is what the author declares in `drainproof.dev/max-run-duration`, stop the
-declared preStop and task time (at most the grace period, which counts where nothing is declared).
+For `disruptions` of them the lower bound is `(startup + run) × (⌈completions ÷ parallelism⌉ + disruptions) + stop ×
+disruptions + back-off`: one disruption costs one more run, wherever it hits. Run is what the author declares in
+`drainproof.dev/max-run-duration`; stop is the declared preStop and task time where every container declares one, else
+the grace period.
 
 **What the fix does.** Off by default. With `fix: true` a Job that declares its run and has no deadline gets the
 lower bound.
@@ -65,13 +66,14 @@ class Bound:
     @property
     def seconds(self) -> int:
         """The bound."""
-        runs = (self.startup + self.run) * (self.disruptions + 1) * self.waves
+        runs = (self.startup + self.run) * (
+            self.waves + self.disruptions
+        )  # a disruption costs one run, wherever it hits
         return runs + self.stop * self.disruptions + self.backoff
 
     def __str__(self) -> str:
-        waves = f" x {self.waves}" if self.waves > 1 else ""
         return (
-            f"{self.disruptions + 1}{waves} x (start {self.startup}s + run {self.run}s) + "
+            f"{self.waves + self.disruptions} x (start {self.startup}s + run {self.run}s) + "
             f"{self.disruptions} x stop {self.stop}s + back-off {self.backoff}s"
         )
 
@@ -115,7 +117,7 @@ def _too_short(workload: Workload, deadline: int, bound: Bound | None) -> str:
     """What is wrong with a deadline; empty where nothing is."""
     grace, run = workload.grace or 0, bound.run if bound else 0
     if deadline <= grace + run:
-        what = f"the declared run of {run}s and a stop of {grace}s" if run else f"a stop of {grace}s"
+        what = f"the declared run of {run}s and a grace period of {grace}s" if run else f"a grace period of {grace}s"
         return f"leaves no room for {what}, so one disruption fails the Job; set more than {grace + run}"
     if bound and deadline < bound.seconds:
         return (
@@ -132,11 +134,16 @@ def _bound(workload: Workload, options: Options, run: int) -> Bound:
 
 
 def _stop(workload: Workload) -> int:
-    """How long a Pod takes to stop: what its containers declare, never more than its grace period."""
+    """How long a Pod takes to stop: its grace period, unless every container declares to need less.
+
+    A native sidecar stops after the others, so that its Pod may use all of the grace period.
+    """
     grace = workload.grace if workload.grace is not None else 0
-    needed = [need.total for need in needs(workload, 0) if need.task is not None]
-    longest = max(needed, default=None)
-    return grace if longest is None or longest >= grace * duration.SECOND else _seconds(int(longest))
+    containers = needs(workload, 0)
+    if workload.sidecars or not all(need.is_known for need in containers):
+        return grace
+    longest = max((need.total for need in containers), default=0)
+    return grace if longest >= grace * duration.SECOND else _seconds(int(longest))
 
 
 def _seconds(nanoseconds: int) -> int:

@@ -1,9 +1,10 @@
-"""With backoffLimit 0 the first end that is no disruption fails the Job.
+"""With backoffLimit 0 a single deletion that is not marked as a disruption fails the whole Job.
 
 A rule that ignores DisruptionTarget covers evictions. `kubectl delete pod`, Karpenter's deletion by force at a
 NodePool's terminationGracePeriod, node repair, and the kubelet's eviction of a Pod over its own
 ephemeral-storage limit carry no such condition: each counts, and with backoffLimit 0 one is enough (with
-backoffLimitPerIndex 0, for its index).
+backoffLimitPerIndex 0, for its index). Write 1 or more if the Job may run again. If it may not, 0 is right, and an
+exemption with that reason says so.
 
 **Limits.** Where pod-failure-policy already says that nothing is injected because of backoffLimit 0, this rule
 is silent.

@@ -1,4 +1,4 @@
-"""A CronJob says what happens when a run is still going as the next one is due.
+"""A CronJob should say what happens when a run is still going as the next one is due.
 
 Without a word, or with `Allow`, both run at once. A disruption delays a run, so that overlaps come on the very
 day the cluster is drained. `Forbid` leaves the late run alone and skips the next; `Replace` deletes the running

@@ -2,7 +2,8 @@
 
 Karpenter marks a node that it drains with the taint `karpenter.sh/disrupted`, and neither evicts nor waits for
 Pods that tolerate it. A blanket toleration, `operator: Exists` without a key, tolerates it too, often without
-anybody having meant it. No SIGTERM, no grace period, no DisruptionTarget: the machine is terminated.
+anybody having meant it. No SIGTERM, no grace period, no DisruptionTarget: the machine is terminated. Tolerate only the
+taints that are meant, each by its key.
 
 **Limits.** DaemonSets are exempt, for their Pods belong to the node.
 """

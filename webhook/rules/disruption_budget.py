@@ -2,7 +2,8 @@
 
 To turn a percentage, or a maxUnavailable, into a number, Kubernetes asks the Pods' controller how many there
 should be. A Job does not answer that question, so the budget fails safe: no disruption is allowed, and a drain
-waits for ever.
+waits for ever. Write `minAvailable` as a whole number, or do without: a Job whose Pods are replaced seldom needs
+a budget.
 
 **Limits.** Which Pods a budget selects is not known here. It is judged when its selector names a label that
 only the Pods of Jobs carry.

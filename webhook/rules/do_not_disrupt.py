@@ -2,8 +2,8 @@
 
 Karpenter reads the annotation of Pods only, and exactly: `true` protects without end, so that a Job which hangs
 holds its node until somebody notices; a positive Go duration (`4h`, `1h30m`) protects until the Pod has run
-that long; everything else (`1d`, `True`, `90`) protects nothing, and the Pod is none the wiser. Durations are
-read from Karpenter v1.12.0 on; an older one takes them for no protection.
+that long; everything else (`1d`, `True`, `90`) protects nothing, and nobody is told. Durations are read
+from Karpenter v1.12.0 on; an older one takes them for no protection.
 
 **What the fix does.** `true` on the Pods of a Job becomes a duration that is never shorter than a known upper
 limit of the Pod's life: the smaller of activeDeadlineSeconds (of the Job or the Pod) and the declared
@@ -161,10 +161,10 @@ def _elsewhere(workload: Workload) -> Iterator[Finding]:
     for place in workload.kind.places:
         for part in ("annotations", "labels"):
             if KEY in mapping(workload.root, *place, part):
-                where = "an annotation of the Pod" if place == template else "the Pod template's annotations"
+                where = "as an annotation of the Pod" if place == template else "in the Pod template's annotations"
                 yield Finding(
                     (*place, part, KEY),
-                    f"it has no effect here, for Karpenter reads only Pod annotations; write it as {where}",
+                    f"it has no effect here, for Karpenter reads only Pod annotations; write it {where}",
                 )
                 return
 

@@ -6,7 +6,7 @@ empty one does not count: the object is treated as if the annotation were not th
 also names an exemption from a rule that does not exist, most often a misspelled one, for the rule that was
 meant still applies.
 
-Limits: whether a reason is a good one cannot be seen.
+**Limits.** Whether a reason is a good one cannot be seen.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.core.declaration import IGNORE
-from webhook.core.option import unknown
+from webhook.core.option import nearest
 from webhook.core.rule import Context, Finding, Level, Rule
 from webhook.core.workload import EVERY, Workload
 
@@ -31,9 +31,14 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
             continue
         rule = key[len(IGNORE) + 1 :]
         if rule and rule not in context.options:
-            yield Finding(path, unknown(rule, context.options, "rule"), advice=True)
+            yield Finding(path, f"there is no such rule; {_meant(rule, context)}", advice=True)
         elif not isinstance(value, str) or not value.strip():
             yield Finding(path, "it gives no reason, so it does not count; write why the object is exempt", advice=True)
+
+
+def _meant(rule: str, context: Context) -> str:
+    near = nearest(rule, context.options)
+    return f"did you mean {near}?" if near else "drainproof explain lists those that there are"
 
 
 RULE: Final = Rule("exemption", check, Options, Level.WARN, fix=None, kinds=EVERY, exemptible=False)

@@ -3,7 +3,7 @@
 With a podFailurePolicy (and with podReplacementPolicy Failed, which comes with it) a Pod that ends with exit
 code 0 counts as a success, whoever stopped it. A program that catches SIGTERM, tidies up and exits 0 makes its
 Job Complete, and nobody is told that the work is unfinished. No field of the object shows what the program
-does, so this rule asks for a word about it.
+does, so this rule asks its author to declare it.
 
 Declare `drainproof.dev/exit-contract: nonzero-when-stopped` when the program exits with another code than 0
 after it was stopped with work left, or `drainproof.dev/exit-contract: guard` when it may exit 0 and its Pods

@@ -6,16 +6,17 @@ it ends.
 
 Each container is looked at by itself, for hooks run side by side: `preStop + task <
 terminationGracePeriodSeconds`, with the option `margin` on top. The task time is what the author declares in
-`drainproof.dev/max-task-duration` (for the main container) or `drainproof.dev/max-task-duration.<container>`. A
-`sleep` hook is known, and an `exec` hook that does nothing but sleep in plain words; for another one declare
-`drainproof.dev/pre-stop-duration`, or it counts 0 and a warning says so.
+`drainproof.dev/max-task-duration` (for the main container) or `drainproof.dev/max-task-duration.<container>`,
+as a duration such as `25s` or `1m30s` or in whole seconds. How long a `sleep` hook takes is known, and so it is of
+an `exec` hook that plainly does nothing but sleep. For any other one declare `drainproof.dev/pre-stop-duration`; else
+it counts 0, and a warning says so.
 
 **What the fix does.** Off by default. With `fix: true` the grace period is raised to what is needed, never
 above `max`.
 
 **Limits.** Without a declaration nothing is refused; a hook as long as the whole grace period is warned about.
 What the platform grants may be less than what the Pod asks for: two minutes on Spot, ten under
-cluster-autoscaler.
+cluster-autoscaler. The name of an annotation has room for 45 characters of a container's name.
 """
 
 import math
@@ -32,6 +33,7 @@ from webhook.core.rule import Context, Finding, Level, Rule, quoted
 from webhook.core.shell import Nanoseconds
 from webhook.core.workload import PODS, PREFIX, Workload
 
+SHOWN: Final = 2  # names of containers in one message
 FIELD: Final = "terminationGracePeriodSeconds"
 LONGEST: Final = 9_223_372_036  # seconds; the kubelet computes in 64-bit nanoseconds (1.37.2 kuberuntime_container.go)
 
@@ -139,7 +141,10 @@ def _declarations(workload: Workload) -> Iterator[Finding]:
 
 
 def _names(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    """The containers that there are, as many as a message has room for."""
+    first = sorted(names)[:SHOWN]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(quoted(name, 30) for name in first) or "none") + more
 
 
 def _rewrites(workload: Workload) -> tuple[Path, ...]:

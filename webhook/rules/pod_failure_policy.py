@@ -1,7 +1,7 @@
 """A Job needs a podFailurePolicy that does not count Pods which were disrupted.
 
-Without one, an evicted Pod is a failed Pod: each drain uses up one of backoffLimit, and with Kubernetes'
-default podReplacementPolicy a second Pod starts on the same task while the first is still stopping.
+Without one, an evicted Pod is a failed Pod: each drain uses up one retry of backoffLimit, and with
+Kubernetes' default podReplacementPolicy a second Pod starts on the same task while the first is still stopping.
 
 **What the fix does.** A rule is put in front: Ignore Pods with the condition DisruptionTarget. It comes first
 because the first rule that matches wins, and an evicted program usually ends with exit code 143 or 137, which a
@@ -10,8 +10,8 @@ podReplacementPolicy becomes Failed, without which Kubernetes would refuse the p
 marked `drainproof.dev/completion-guard: "on"` unless its author declares `drainproof.dev/exit-contract:
 nonzero-when-stopped`.
 
-**Limits.** A rule of the author that names DisruptionTarget with status True is his decision and stays alone.
-With backoffLimit 0 nothing is injected, for it often means: never run this twice; the option
+**Limits.** A rule of the author that names DisruptionTarget with status True is a decision, and nothing is
+added to it. With backoffLimit 0 nothing is injected, for it often means: never run this twice; the option
 `backoff-limit-zero: inject` says otherwise. A policy of 20 rules has no room for another. A plain `kubectl
 delete pod`, and Karpenter's deletion by force, carry no DisruptionTarget, so they count as before. A program
 that exits 0 when it is stopped makes its Job Complete, whatever the policy: let it exit with another code.

@@ -1,8 +1,7 @@
-"""Pods of a Job need `restartPolicy: Never`, for Kubernetes takes a podFailurePolicy with no other.
+"""Pods of a Job need `restartPolicy: Never`, the only one that Kubernetes takes beside a podFailurePolicy.
 
 With `OnFailure` the kubelet restarts a failed container inside its Pod. That does not help when a node goes
-away: the Pod goes with it, the Job counts a failure, and backoffLimit is used up by drains that are nobody's
-fault.
+away: the Pod goes with it, the Job counts a failure, and drains that are nobody's fault use up backoffLimit.
 
 **What the fix does.** `OnFailure` becomes `Never`, and a warning says what changes: each failure is a new Pod
 that counts toward backoffLimit, and emptyDir volumes start empty. It is done where that is safe: one regular
@@ -34,7 +33,8 @@ class Options:
     """What an operator can set."""
 
     on_failure: Literal["convert-when-safe", "convert", "keep"] = field(
-        default="convert-when-safe", metadata={"says": "when OnFailure becomes Never"}
+        default="convert-when-safe",
+        metadata={"says": "whether OnFailure becomes Never: where that is safe, always, or not at all"},
     )
     missing: Literal["never", "reject"] = field(
         default="never",

@@ -1,4 +1,4 @@
-"""A Job that may not be evicted needs an end.
+"""A Job that keeps its node from being scaled down needs a deadline.
 
 `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` keeps a node from being scaled down for as long as the
 Pod is there. That is fine for a Job which ends. One that hangs holds its node, and its bill, until somebody
