@@ -19,8 +19,8 @@ test: $(READY) ## run every test, those against a real API server included
 	$(BIN)/python -m pytest --cov --cov-report=
 	$(BIN)/python -m coverage report --include='webhook/core/*,webhook/rules/*' --fail-under=100
 
-quick: $(READY) ## run the tests that need no API server
-	$(BIN)/python -m pytest -m 'not cluster'
+quick: $(READY) ## run the tests that need neither an API server nor a node
+	$(BIN)/python -m pytest -m 'not cluster and not node'
 
 check: $(READY) ## what must hold before a commit: style, types, layers, pages
 	$(BIN)/ruff check .

@@ -8,7 +8,12 @@ from typing import Any, Final
 import click
 
 # Commands that most calls do without, so that `check` does not wait for what they load.
-_LATER: Final = {"explain": "webhook.explaining", "policy": "webhook.policies", "serve": "webhook.serve"}
+_LATER: Final = {
+    "controller": "webhook.controller.run",
+    "explain": "webhook.explaining",
+    "policy": "webhook.policies",
+    "serve": "webhook.serve",
+}
 
 
 class Commands(click.Group):
