@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import image
 from tests.cluster import programs
-from tests.node import requirements, ring, snapshot
+from tests.node import installation, requirements, ring, snapshot
 from tests.node.ring import Ring
 
 FOLDER = Path(__file__).parent
@@ -66,3 +67,17 @@ def node_ring(able: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         pytest.fail(str(error), pytrace=False)
     left = snapshot.left(before)
     assert left == []
+
+
+@pytest.fixture(scope="session")
+def installable(node_ring: Ring, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Ring:
+    """The ring, whose node has the image of the Dockerfile under the name that docs/install.md gives it."""
+    if reason := image.missing():
+        pytest.fail(reason, pytrace=False)
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        archive = image.build(tmp_path_factory.mktemp("image") / "drainproof.tar", installation.IMAGE)
+    node_ring.import_image(archive)
+    archive.unlink()
+    return node_ring
