@@ -112,7 +112,7 @@ def example(raw: dict[str, Any], case: Case, base: dict[str, Any]) -> Iterator[s
     if given != base:
         yield "given" if sections else "Given"
         yield snippet(difference(base, given))
-    verdict = engine.foresee(given, case.policy)
+    verdict = engine.guard(given, case.policy) if case.is_status else engine.foresee(given, case.policy)
     if verdict.notices:
         yield "it says" if sections or given != base else "It says"
         yield fenced("text", [f"{notice.level}: {notice.message}" for notice in verdict.notices])
@@ -127,7 +127,8 @@ def heading(name: str) -> str:
 
 def outcome(given: Any, case: Case, verdict: Verdict) -> Iterator[str]:
     """What becomes of a case's object."""
-    after, record = without_record(engine.mutate(given, case.policy).object)
+    changed = verdict if case.is_status else engine.mutate(given, case.policy)
+    after, record = without_record(changed.object)
     if verdict.denied:
         yield "The object is refused."
     elif after == given:

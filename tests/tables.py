@@ -37,6 +37,7 @@ class Case:
     found: list[dict[str, str]]
     after: dict[str, Any]
     record: dict[str, Any] | None
+    is_status: bool = False  # the object is a Pod whose status is reported: it comes to the guard, not to mutation
 
 
 def read(path: Path) -> Any:
@@ -93,6 +94,7 @@ def cases(table: Path) -> Iterator[Case]:
             case.get("found", []),
             merged(given, case.get("after", {})),
             case.get("record"),
+            case.get("status", False),
         )
 
 
@@ -110,9 +112,18 @@ def _place(target: dict[str, Any], pointer: str, value: Any) -> None:
 
 
 def every_case() -> list[Any]:
-    """Every case of every rule's table, as pytest parameters."""
-    tables = sorted(CASES.glob("*.yaml"))
-    return [pytest.param(case, id=f"{case.table}: {case.name}") for table in tables for case in cases(table)]
+    """Every case of every rule's table in which an object is created or updated, as pytest parameters."""
+    return _parameters(is_status=False)
+
+
+def every_report() -> list[Any]:
+    """Every case in which the status of a Pod is reported (`status: true`), as pytest parameters."""
+    return _parameters(is_status=True)
+
+
+def _parameters(is_status: bool) -> list[Any]:
+    found = [case for table in sorted(CASES.glob("*.yaml")) for case in cases(table)]
+    return [pytest.param(case, id=f"{case.table}: {case.name}") for case in found if case.is_status is is_status]
 
 
 def without_record(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:

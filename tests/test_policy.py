@@ -263,7 +263,7 @@ def test_what_nobody_writes_is_the_default() -> None:
         "grace-budget": Level.DENY
     }
     assert {name for name, setting in settings.items() if setting.fix} == {
-        *("restart-policy", "pod-failure-policy", "pod-replacement-policy", "do-not-disrupt")
+        *("restart-policy", "pod-failure-policy", "pod-replacement-policy", "completion-guard", "do-not-disrupt")
     }
     assert shipped.mode is Mode.ENFORCE
     assert shipped.owners == {"CronJob", "ScaledJob"}

@@ -121,7 +121,7 @@ def test_other_methods_and_paths_are_refused_in_a_sentence(
     assert (found, text[-2:], text.count("\n")) == (status, ".\n", 1)
     assert headers["content-type"].startswith("text/plain")
     if status == 404:
-        assert "/mutate and /validate" in text
+        assert "/mutate, /validate and /guard" in text
     else:
         allowed = ["POST"] if method != "POST" else ["GET", "HEAD"]
         assert headers["allow"].split(", ") == allowed

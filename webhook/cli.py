@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn, get_args
 
 import click
 
@@ -142,10 +142,10 @@ def _written(source: Source, text: str, outcome: Outcome, faulty: bool) -> str:
 
 @main.command()
 @click.argument("file", metavar="FILE|-")
-@click.option("--as", "deed", type=click.Choice(["mutate", "validate"]), required=True, help="Which webhook answers.")
+@click.option("--as", "deed", type=click.Choice(get_args(envelope.Deed)), required=True, help="Which webhook answers.")
 @_policy
 @click.option("--decode", is_flag=True, help="Print the steps of the patch instead of its base64 text.")
-def review(file: str, deed: Literal["mutate", "validate"], policy_file: Path | None, decode: bool) -> None:
+def review(file: str, deed: envelope.Deed, policy_file: Path | None, decode: bool) -> None:
     """Answers an AdmissionReview as the webhook would.
 
     Reads the JSON that the API server sends and prints the answer. Exits with 1 where the object is

@@ -57,8 +57,8 @@ def metrics() -> Metrics:
         registry,
         reviews=counter(
             "drainproof_reviews",
-            "Reviews decided; outcome is denied, mended, left (no rule looked), warned or clean, and where the policy "
-            "only monitors would-deny, would-mend or would-warn.",
+            "Reviews decided; outcome is denied, mended, guarded, left (no rule looked), warned or clean, and where "
+            "the policy only monitors would-deny, would-mend, would-guard or would-warn.",
             ("deed", "kind", "operation", "outcome"),
         ),
         findings=counter(

@@ -18,7 +18,13 @@ from webhook.review import Deed, Request, mended
 __all__ = ["LOG", "JsonLines", "Metrics", "configure", "failed", "metrics", "outcome", "reviewed", "said"]
 
 LOG: Final = logging.getLogger("drainproof")
-WOULD: Final[Mapping[str, str]] = {"denied": "would-deny", "mended": "would-mend", "warned": "would-warn"}
+WOULD: Final[Mapping[str, str]] = {
+    "denied": "would-deny",
+    "guarded": "would-guard",
+    "mended": "would-mend",
+    "warned": "would-warn",
+}
+CHANGED: Final[Mapping[Deed, str]] = {"mutate": "mended", "guard": "guarded"}
 REASON: Final = 256  # characters of a reason in a log line
 
 
@@ -64,8 +70,8 @@ def said(message: str, level: int = logging.INFO, **fields: Any) -> None:
 def outcome(deed: Deed, verdict: Verdict) -> str:
     """The one word for what came of an object, or would have."""
     word = "left" if verdict.left else "warned" if verdict.warned else "clean"
-    if verdict.steps and deed == "mutate":
-        word = "mended"
+    if verdict.steps:
+        word = CHANGED.get(deed, word)
     if verdict.denied:
         word = "denied"
     return WOULD.get(word, word) if verdict.monitored else word

@@ -19,7 +19,7 @@ KIND: Final = "AdmissionReview"
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 ROOM: Final = 4096  # characters of all warnings together (Kubernetes 1.37.2 apiserver endpoints/filters/warning.go)
 
-Deed = Literal["mutate", "validate"]
+Deed = Literal["mutate", "validate", "guard"]
 
 
 class ReviewError(ValueError):
@@ -98,6 +98,8 @@ def parse(body: bytes) -> Request:
 
 def judge(request: Request, policy: Policy, deed: Deed) -> Verdict:
     """What comes of a request: nothing where no object is created or updated. Raises RuleError."""
+    if deed == "guard":
+        return _guarded(request, policy)
     if request.operation not in ("CREATE", "UPDATE") or request.object is None:
         return Verdict(request.object, left="operation")
     if request.subresource:  # a status or a scale: not the object that its author wrote
@@ -108,8 +110,17 @@ def judge(request: Request, policy: Policy, deed: Deed) -> Verdict:
     return look(request.object, policy, old, namespace=request.namespace)
 
 
+def _guarded(request: Request, policy: Policy) -> Verdict:
+    """What comes of a report of a Pod's status, and nothing of any other request."""
+    if request.operation != "UPDATE" or request.object is None:
+        return Verdict(request.object, left="operation")
+    if request.subresource != "status":
+        return Verdict(request.object, left="subresource")
+    return engine.guard(request.object, policy, namespace=request.namespace)
+
+
 def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
-    """The AdmissionReview that answers `request`. Only mutation carries a patch, and never beside a denial.
+    """The AdmissionReview that answers `request`. Validation carries no patch, and no patch is beside a denial.
 
     A verdict that is monitored changes, refuses and warns of nothing; the audit log has what would have been done.
     """
@@ -124,7 +135,7 @@ def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
 
 def mended(verdict: Verdict, deed: Deed) -> tuple[str, ...]:
     """The rules that changed the object; what validation foresees of later objects is not counted."""
-    return verdict.mended if deed == "mutate" else ()
+    return () if deed == "validate" else verdict.mended
 
 
 def _effect(verdict: Verdict, deed: Deed) -> dict[str, Any]:
@@ -133,7 +144,7 @@ def _effect(verdict: Verdict, deed: Deed) -> dict[str, Any]:
     if verdict.denied:
         message = "; ".join(_within((notice.message for notice in verdict.denied), "; ", "reasons"))
         effect = {"allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": message}}
-    elif verdict.steps and deed == "mutate":
+    elif verdict.steps and deed != "validate":
         effect = {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(verdict.steps)).decode()}
     warnings = _within((notice.message for notice in verdict.warned), "", "warnings")
     return {**effect, "warnings": warnings} if warnings else effect

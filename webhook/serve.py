@@ -31,12 +31,12 @@ FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being an
 def serve(**given: Any) -> None:
     """Serves the webhooks over HTTPS until SIGTERM or SIGINT.
 
-    Reviews go to /mutate and /validate; /healthz, /readyz and /metrics are for kubelets and Prometheus.
-    A renewed certificate, a changed policy and new facts are taken over within seconds, without a
-    restart; a file that cannot be used changes nothing, and /readyz?verbose says why. After the signal
-    it is not ready any more and goes on answering for the drain time. Exits with 0 after that, with 1
-    where it cannot listen or a second signal stops it at once, and with 2 where a setting or the
-    policy is wrong at the start.
+    Reviews go to /mutate, /validate and /guard; /healthz, /readyz and /metrics are for kubelets and
+    Prometheus. A renewed certificate, a changed policy and new facts are taken over within seconds,
+    without a restart; a file that cannot be used changes nothing, and /readyz?verbose says why. After
+    the signal it is not ready any more and goes on answering for the drain time. Exits with 0 after
+    that, with 1 where it cannot listen or a second signal stops it at once, and with 2 where a setting
+    or the policy is wrong at the start.
 
     With --dev it makes a certificate and prints the file of its CA, here ca.crt, for curl to trust. What
     you do with kubectl comes to it through an API server on the same machine and a webhook with

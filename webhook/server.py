@@ -22,6 +22,7 @@ from webhook.review import Deed, ReviewError, UndecidedError, decide
 BODY_BYTES: Final = 7 << 20  # an object and an old object of 3 MiB each, and the envelope
 DISCARD_BYTES: Final = 4 * BODY_BYTES  # a client that still writes does not read an answer yet
 BODY_SECONDS: Final = 10.0  # no API server waits longer than 30 seconds for the whole call
+REVIEWS: Final = ("/mutate", "/validate", "/guard")
 CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
 KNOWN_CLIENT: Final = "known_client"  # key in an ASGI scope's state: whether the client showed a good certificate
 
@@ -60,6 +61,7 @@ def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> A
         routes=[
             Route("/mutate", desk.mutate, methods=["POST"]),
             Route("/validate", desk.validate, methods=["POST"]),
+            Route("/guard", desk.guard, methods=["POST"]),
             Route("/healthz", desk.healthz),
             Route("/readyz", desk.readyz),
             Route("/metrics", desk.metrics_page),
@@ -71,12 +73,13 @@ def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> A
 
 
 async def _elsewhere(_request: Request, _error: Exception) -> Response:
-    text = "There is nothing here: reviews go to /mutate and /validate; /healthz, /readyz and /metrics can be read.\n"
+    ours = "reviews go to /mutate, /validate and /guard; /healthz, /readyz and /metrics can be read"
+    text = f"There is nothing here: {ours}.\n"
     return PlainTextResponse(text, 404)
 
 
 async def _otherwise(request: Request, _error: Exception) -> Response:
-    allowed = ("POST",) if request.url.path in ("/mutate", "/validate") else ("GET", "HEAD")
+    allowed = ("POST",) if request.url.path in REVIEWS else ("GET", "HEAD")
     text = f"This method is not allowed here; use {' or '.join(allowed)}.\n"
     return PlainTextResponse(text, 405, {"allow": ", ".join(allowed)})
 
@@ -99,6 +102,9 @@ class _Desk:
 
     async def validate(self, request: Request) -> Response:
         return await self.review(request, "validate")
+
+    async def guard(self, request: Request) -> Response:
+        return await self.review(request, "guard")
 
     async def healthz(self, _: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -95,6 +95,7 @@ SPOKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"job": {**IGNORES, "podReplacementPolicy": "Failed"}, "template": pod(tolerations=[TOLERATES])},
         "tolerates unreachable nodes for ever",
     ),
+    "completion-guard": ({"template": pod({"drainproof.dev/completion-guard": "yes"})}, '"yes" switches nothing'),
     "exit-code": ({"job": IGNORES}, "exits 0 when it is stopped"),
     "grace-budget": ({"template": pod(DECLARES, worker=SLEEPS)}, "30 cannot cover container"),
     "do-not-disrupt": ({"template": pod({KEY: "1d"})}, '"1d" protects nothing'),

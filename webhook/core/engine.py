@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from webhook.core import guard as completion
 from webhook.core import record
 from webhook.core.judgement import Judgement, is_going
 from webhook.core.mend import Mend
@@ -10,7 +11,7 @@ from webhook.core.ruleset import Mode, Policy
 from webhook.core.verdict import Exempted, Notice, RuleError, Verdict
 from webhook.core.workload import Workload, look, view
 
-__all__ = ["Exempted", "Notice", "RuleError", "Verdict", "foresee", "mutate", "validate"]
+__all__ = ["Exempted", "Notice", "RuleError", "Verdict", "foresee", "guard", "mutate", "validate"]
 
 
 def mutate(document: Any, policy: Policy, old: Any = None, namespace: str = "") -> Verdict:
@@ -57,6 +58,14 @@ def foresee(document: Any, policy: Policy, namespace: str = "") -> Verdict:
     if workload is None:
         return Verdict(document, left="kind")
     return _marked(_foreseen(workload, policy, workload.namespace or namespace), policy)
+
+
+def guard(document: Any, policy: Policy, namespace: str = "") -> Verdict:
+    """What is made of a Pod whose status is being updated: the old status does not matter."""
+    workload = view(document)
+    if workload is None or workload.kind.name != "Pod":
+        return Verdict(document, left="kind")
+    return _marked(completion.guarded(workload, policy, workload.namespace or namespace), policy)
 
 
 def _foreseen(workload: Workload, policy: Policy, namespace: str) -> Verdict:

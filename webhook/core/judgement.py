@@ -23,7 +23,7 @@ class Judgement:
         self.workload = workload
         self.settings = ruleset.settings
         self.left = _left_alone(workload, policy)
-        self.exempt = () if self.left else tuple(_exempt(workload, policy, ruleset, namespace))
+        self.exempt = () if self.left else tuple(exemptions(workload, policy, ruleset, namespace))
         self.rules = () if self.left else ruleset.rules[workload.kind.name]
         self.context = ruleset.context
         if self.exempt:
@@ -103,7 +103,7 @@ def _left_alone(workload: Workload, policy: Policy) -> str:
     return "managedBy" if manager is not None and manager != JOB_CONTROLLER else ""
 
 
-def _exempt(workload: Workload, policy: Policy, ruleset: Ruleset, namespace: str) -> Iterator[Exempted]:
+def exemptions(workload: Workload, policy: Policy, ruleset: Ruleset, namespace: str) -> Iterator[Exempted]:
     """The exemptions that take effect: the operator's, and those of the author that give a reason."""
     ours = policy.exemption(workload, namespace) if policy.exempt else None
     if ours:

@@ -6,6 +6,7 @@ from webhook.core.rule import Rule
 from webhook.rules import (
     active_deadline,
     backoff_limit,
+    completion_guard,
     concurrency_policy,
     disrupted_toleration,
     disruption_budget,
@@ -25,6 +26,7 @@ RULES: Final[tuple[Rule, ...]] = (
     restart_policy.RULE,
     pod_failure_policy.RULE,
     pod_replacement_policy.RULE,
+    completion_guard.RULE,
     exit_code.RULE,
     grace_budget.RULE,
     do_not_disrupt.RULE,

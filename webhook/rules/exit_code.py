@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from webhook.core import failurepolicy
-from webhook.core.declaration import EXIT_CONTRACT, GUARD
+from webhook.core.declaration import EXIT_CONTRACT
 from webhook.core.failurepolicy import Plan
+from webhook.core.guard import MARK, ON, RULE_ID
 from webhook.core.patch import entries
 from webhook.core.rule import Context, Finding, Level, Rule, quoted
 from webhook.core.workload import BATCH, PREFIX, Workload
@@ -51,11 +52,12 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
         return
     trapped = list(_traps(workload))
     yield from trapped
-    if contract is None and workload.annotations.get(PREFIX + GUARD) != "on" and not trapped:
+    if contract is None and workload.annotations.get(MARK) != ON and not trapped:
+        promises = CONTRACTS if RULE_ID in context.mending else CONTRACTS[:1]  # nothing guards where that is off
         yield Finding(
             workload.at_job("podFailurePolicy"),
             "a Pod that exits 0 when it is stopped makes the Job Complete; declare "
-            f"{PREFIX}{EXIT_CONTRACT}: {' or '.join(CONTRACTS)}; drainproof probe finds out which",
+            f"{PREFIX}{EXIT_CONTRACT}: {' or '.join(promises)}; drainproof probe finds out which",
         )
 
 

@@ -7,14 +7,14 @@ Kubernetes' default podReplacementPolicy a second Pod starts on the same task wh
 because the first rule that matches wins, and an evicted program usually ends with exit code 143 or 137, which a
 FailJob rule of the author may name. The author's own rules stay, in their order. In the same step
 podReplacementPolicy becomes Failed, without which Kubernetes would refuse the policy, and the Pod template is
-marked `drainproof.dev/completion-guard: "on"` unless its author declares `drainproof.dev/exit-contract:
-nonzero-when-stopped`.
+marked `drainproof.dev/completion-guard: "on"` (see the rule completion-guard) unless its author declares
+`drainproof.dev/exit-contract: nonzero-when-stopped`.
 
 **Limits.** A rule of the author that names DisruptionTarget with status True is a decision, and nothing is
 added to it. With backoffLimit 0 nothing is injected, for it often means: never run this twice; the option
 `backoff-limit-zero: inject` says otherwise. A policy of 20 rules has no room for another. A plain `kubectl
 delete pod`, and Karpenter's deletion by force, carry no DisruptionTarget, so they count as before. A program
-that exits 0 when it is stopped makes its Job Complete, whatever the policy: let it exit with another code.
+that exits 0 when it is stopped and is not guarded makes its Job Complete, whatever the policy.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,8 @@ from typing import Any, Final
 from webhook.core import failurepolicy
 from webhook.core.declaration import EXIT_CONTRACT, GUARD
 from webhook.core.failurepolicy import CONDITION, IGNORE_DISRUPTION, Options, Plan
+from webhook.core.guard import MARK, ON, TRUSTED
+from webhook.core.guard import RULE_ID as GUARD_RULE
 from webhook.core.patch import Put
 from webhook.core.protection import KEY
 from webhook.core.rule import Context, Finding, Level, Rule
@@ -70,11 +72,11 @@ def _absent(workload: Workload, context: Context) -> Finding:
     return Finding(
         path,
         f"no rule ignores {CONDITION}, so each eviction uses up backoffLimit; put first a rule with {IGNORING}",
-        tuple(_injection(workload)),
+        tuple(_injection(workload, context)),
     )
 
 
-def _injection(workload: Workload) -> Iterator[Put]:
+def _injection(workload: Workload, context: Context) -> Iterator[Put]:
     path = workload.at_job("podFailurePolicy")
     if workload.job.get("podFailurePolicy") is None:
         yield Put(path, {"rules": [IGNORE_DISRUPTION]})
@@ -83,8 +85,8 @@ def _injection(workload: Workload) -> Iterator[Put]:
     replacement = workload.job.get("podReplacementPolicy")
     yield Put(workload.at_job("podReplacementPolicy"), "Failed", recorded=replacement is not None)
     contract = workload.declarations.get(EXIT_CONTRACT, ((), ""))[1]
-    if contract != failurepolicy.CONTRACTS[0] and PREFIX + GUARD not in workload.annotations:
-        yield Put(workload.at_annotation(PREFIX + GUARD), "on")
+    if contract != TRUSTED and GUARD not in workload.declarations and GUARD_RULE in context.mending:
+        yield Put(workload.at_annotation(MARK), ON)
 
 
 def _contract(workload: Workload) -> str:
