@@ -13,11 +13,13 @@ WORKDIR /src
 RUN python3 -m venv /tools && python3 -m venv --without-pip /opt/drainproof
 COPY requirements.lock requirements-dev.lock ./
 # Every archive is known by its hash, the build backend too, and none is compiled here.
+# The client of Kubernetes brings a second one, for asyncio, which is larger than the first and is not used.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     awk '/^[^ #]/ { wanted = /^setuptools==/ } wanted' requirements-dev.lock > /tools/backend.lock \
     && /tools/bin/pip install --require-hashes --no-deps --only-binary :all: -r /tools/backend.lock \
     && /tools/bin/pip --python /opt/drainproof/bin/python install \
-        --require-hashes --no-deps --only-binary :all: --compile -r requirements.lock
+        --require-hashes --no-deps --only-binary :all: --compile -r requirements.lock \
+    && rm -rf /opt/drainproof/lib/python3.*/site-packages/kubernetes/aio
 COPY LICENSE README.md pyproject.toml ./
 COPY webhook webhook
 RUN /tools/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /tools/wheels . \

@@ -21,7 +21,7 @@ from webhook.settings import Settings, flag
 ROOT: Final = Path(__file__).resolve().parents[1]
 BASE: Final = ROOT / "deploy" / "base"
 CERTS: Final = ROOT / "certs"
-CONFIGURATIONS: Final = {"mutate": "mutating.yaml", "validate": "validating.yaml"}
+CONFIGURATIONS: Final = {"mutate": "mutating.yaml", "guard": "mutating.yaml", "validate": "validating.yaml"}
 DEFERRED: Final = "CronJob"  # mutation meets the Jobs that it makes
 OWN_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}")
 
@@ -31,9 +31,10 @@ def documents(*paths: Path) -> list[dict[str, Any]]:
     return [one for path in paths for one in YAML(typ="safe").load_all(path) if one]
 
 
-def configuration(deed: str) -> dict[str, Any]:
+def webhooks(deed: str) -> list[dict[str, Any]]:
+    """The entries that ask for a deed: a configuration may hold several."""
     (found,) = documents(BASE / CONFIGURATIONS[deed])
-    return found
+    return [one for one in found["webhooks"] if one["clientConfig"]["service"]["path"] == f"/{deed}"]
 
 
 def objects() -> dict[tuple[str, str], dict[str, Any]]:
@@ -52,7 +53,7 @@ def deployments() -> list[dict[str, Any]]:
 DEPLOYMENTS: Final = pytest.mark.parametrize("deployment", deployments(), ids=lambda one: str(one["metadata"]["name"]))
 WEBHOOKS: Final = pytest.mark.parametrize(
     ("deed", "webhook"),
-    [(deed, webhook) for deed in CONFIGURATIONS for webhook in configuration(deed)["webhooks"]],
+    [(deed, webhook) for deed in CONFIGURATIONS for webhook in webhooks(deed)],
     ids=lambda one: one["name"] if isinstance(one, dict) else "",
 )
 
@@ -65,7 +66,7 @@ def asked(deed: str) -> dict[tuple[str, str], set[str]]:
     """The operations that a configuration sends us, by group and resource."""
     return {
         (group, resource): set(rule["operations"])
-        for webhook in configuration(deed)["webhooks"]
+        for webhook in webhooks(deed)
         for rule in webhook["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -74,6 +75,8 @@ def asked(deed: str) -> dict[tuple[str, str], set[str]]:
 
 def test_there_is_a_configuration_for_each_deed() -> None:
     assert set(CONFIGURATIONS) == set(get_args(Deed))
+    named = [one["name"] for name in set(CONFIGURATIONS.values()) for one in documents(BASE / name)[0]["webhooks"]]
+    assert sorted(named) == sorted(one["name"] for deed in CONFIGURATIONS for one in webhooks(deed))
 
 
 def test_validation_is_asked_about_every_kind_that_the_code_knows() -> None:
@@ -91,6 +94,7 @@ def test_no_operation_is_sent_that_the_code_leaves_alone() -> None:
     assert all(operations == both for operations in asked("mutate").values())
     validated = asked("validate")
     assert validated.pop(("", "pods")) == {"CREATE"}
+    assert asked("guard") == {("", "pods/status"): {"UPDATE"}}
     assert all(operations == both for operations in validated.values())
 
 
@@ -106,7 +110,7 @@ def test_each_webhook_is_called_as_the_code_answers(deed: str, webhook: dict[str
     assert webhook["matchPolicy"] == "Equivalent"
     assert webhook["failurePolicy"] == "Ignore"
     assert 1 <= webhook["timeoutSeconds"] <= 3
-    assert webhook.get("reinvocationPolicy") == ("IfNeeded" if deed == "mutate" else None)
+    assert webhook.get("reinvocationPolicy") == {"mutate": "IfNeeded", "guard": "Never", "validate": None}[deed]
 
 
 @WEBHOOKS
