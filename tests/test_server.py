@@ -14,6 +14,7 @@ import orjson
 import pytest
 import uvicorn
 
+from tests.tables import CASES
 from tests.test_review import JOB, review
 from webhook import observe, server
 from webhook.core import policy
@@ -87,6 +88,14 @@ def test_a_review_is_answered_as_json_and_counted(shared: Running) -> None:
         assert f'drainproof_review_seconds_count{{deed="{deed}"}}' in shared.ask("GET", "/metrics")[1]
 
 
+def test_a_report_of_a_kubelet_is_answered_and_counted(shared: Running) -> None:
+    body = (CASES / "status" / "exit0.guarded.json").read_bytes()
+    status, text, _ = shared.ask("POST", "/guard?timeout=3s", body)
+    assert status == 200
+    assert orjson.loads(text)["response"]["patchType"] == "JSONPatch"
+    assert 'drainproof_mended_total{mode="enforce",rule="completion-guard"} 1.0' in shared.ask("GET", "/metrics")[1]
+
+
 @pytest.mark.parametrize("media", ["application/json", "application/json; charset=utf-8", "text/plain", ""])
 def test_a_review_is_taken_whatever_its_media_type_is_called(shared: Running, media: str) -> None:
     assert shared.ask("POST", "/mutate", orjson.dumps(review()), **{"content-type": media})[0] == 200
@@ -108,6 +117,7 @@ def test_what_is_no_review_is_a_bad_call_told_in_one_sentence(shared: Running, b
     [
         ("GET", "/mutate", 405),
         ("PUT", "/validate", 405),
+        ("GET", "/guard", 405),
         ("POST", "/healthz", 405),
         ("POST", "/", 404),
         ("POST", "/mutate/", 404),
