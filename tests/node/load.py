@@ -57,7 +57,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What happened in some time, and the admissions that began in it."""
+    """What happened in some time, and the admissions that were under way in it."""
 
     event: str
     seconds: float
@@ -98,9 +98,15 @@ class Load:
             time.sleep(1)
             ended = time.monotonic()
             found, fresh = (
-                [one for one in list(asked) if began <= one.began < ended] for asked in (self.admissions, self.fresh)
+                [one for one in list(asked) if began <= one.ended and one.began < ended]
+                for asked in (self.admissions, self.fresh)
             )
             self.rows.append(Row(event, ended - began, found, fresh))
+
+    def lost_between(self) -> list[Admission]:
+        """What was lost, or had a connection of its own and was not answered, while none of the rows happened."""
+        told = {id(one) for row in self.rows for one in (*row.admissions, *row.fresh)}
+        return [one for one in (*self.admissions, *self.fresh) if one.problem and id(one) not in told]
 
     def table(self) -> str:
         """The rows for a person, and the whole."""

@@ -226,6 +226,10 @@ def _text(path: Path) -> str:
         return ""
 
 
+def test_nothing_is_lost_between_the_events(under_load: Load) -> None:
+    assert [one.problem for one in under_load.lost_between()] == []
+
+
 def test_enough_was_asked_to_say_so(under_load: Load, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{under_load.table()}")
