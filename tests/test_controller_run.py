@@ -28,7 +28,7 @@ from webhook.controller.api import Api, ApiError, ConnectionSettingsError, Thing
 from webhook.controller.health import Health
 from webhook.controller.run import controller, plan
 from webhook.controller.settings import Settings, options, table
-from webhook.settings import flag, variable
+from webhook.flags import flag, variable
 from webhook.tls import Serving, throw_away
 
 SECRET = Thing("/api/v1", "secrets", "a/b", "here")

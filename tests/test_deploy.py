@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 from webhook import __version__, cli, serve
 from webhook.controller.settings import Settings as ControllerSettings
 from webhook.core.workload import KINDS, MENDED
+from webhook.flags import flag
 from webhook.review import Deed
-from webhook.settings import Settings, flag
+from webhook.settings import Settings
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BASE: Final = ROOT / "deploy" / "base"

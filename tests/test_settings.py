@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from webhook.settings import Settings, flag, options, table, variable
+from webhook.flags import flag, variable
+from webhook.settings import Settings, options, table
 
 
 def read(*arguments: str, **environment: str) -> tuple[Result, dict[str, Any]]:

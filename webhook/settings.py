@@ -1,48 +1,35 @@
 """What `drainproof serve` can be told: one table that gives flags, environment variables, defaults and the docs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-PREFIX: Final = "DRAINPROOF_"
+from webhook import flags
+from webhook.flags import FILE, LOG_LEVEL, PREFIX, Command, flag, given_to, row
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
-
-
-def _row(kind: "click.ParamType[Any]", help: str, unset: str = "") -> dict[str, Any]:
-    """A row of the table; `unset` says what holds where nothing is given and there is no plain default."""
-    return {"kind": kind, "help": help, "unset": unset}
-
-
-_HOST: Final = _row(click.STRING, "Address to listen on; :: takes IPv4 and IPv6.", "0.0.0.0, with --dev 127.0.0.1")
-_PORT: Final = _row(click.IntRange(0, 65535), "Port to listen on; 0 takes a free one and says which.")
-_CERTIFICATE: Final = _row(_FILE, "File with the serving certificate (PEM), the leaf first.")
-_KEY: Final = _row(_FILE, "File with the key of the certificate (PEM, without a passphrase).")
-_CLIENT_CA: Final = _row(
-    _FILE, "File with CAs (PEM): only clients with a certificate of theirs get reviews answered.", "anyone does"
+_HOST: Final = row(click.STRING, "Address to listen on; :: takes IPv4 and IPv6.", "0.0.0.0, with --dev 127.0.0.1")
+_PORT: Final = row(click.IntRange(0, 65535), "Port to listen on; 0 takes a free one and says which.")
+_CERTIFICATE: Final = row(FILE, "File with the serving certificate (PEM), the leaf first.")
+_KEY: Final = row(FILE, "File with the key of the certificate (PEM, without a passphrase).")
+_CLIENT_CA: Final = row(
+    FILE, "File with CAs (PEM): only clients with a certificate of theirs get reviews answered.", "anyone does"
 )
-_POLICY: Final = _row(_FILE, "File with the policy (YAML or JSON).", "the default policy")
-_FACTS: Final = _row(
-    _FILE, "File with facts about the cluster for a policy that says auto; it may come later.", "none are known"
+_POLICY: Final = row(FILE, "File with the policy (YAML or JSON).", "the default policy")
+_FACTS: Final = row(
+    FILE, "File with facts about the cluster for a policy that says auto; it may come later.", "none are known"
 )
-_RELOAD: Final = _row(
+_RELOAD: Final = row(
     click.FloatRange(0.02, 3600), "Seconds within which a change to the files of certificate, policy or facts counts."
 )
-_DEV: Final = _row(click.BOOL, "Make a certificate for localhost that lasts as long as the server.")
-_DRAIN: Final = _row(
-    click.IntRange(0, 3600), "Seconds to go on answering after SIGTERM, while readiness already fails."
-)
-_KEEP_ALIVE: Final = _row(
+_DEV: Final = row(click.BOOL, "Make a certificate for localhost that lasts as long as the server.")
+_DRAIN: Final = row(click.IntRange(0, 3600), "Seconds to go on answering after SIGTERM, while readiness already fails.")
+_KEEP_ALIVE: Final = row(
     click.IntRange(1, 86400), "Seconds to keep an idle connection; above the 90 after which API servers drop it."
 )
-_LOG_LEVEL: Final = _row(
-    click.Choice(["debug", "info", "warning", "error"]), "The least severe log lines that are written."
-)
+_LOG_LEVEL: Final = row(LOG_LEVEL, "The least severe log lines that are written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +71,11 @@ class Settings:
         return getattr(self, setting.name) is not None
 
 
-def flag(setting: "Field[Any]") -> str:
-    """The flag of a setting."""
-    return "--" + setting.name.replace("_", "-")
-
-
-def variable(setting: "Field[Any]") -> str:
-    """The environment variable of a setting."""
-    return PREFIX + setting.name.upper()
-
-
 def options(command: Command) -> Command:
-    """Gives a click command every setting as an option; a flag counts before its variable.
-
-    An error in a value names both.
-    """
-    for setting in reversed(fields(Settings)):
-        told = setting.metadata
-        command = click.option(
-            flag(setting),
-            setting.name,
-            envvar=variable(setting),
-            show_envvar=True,
-            default=setting.default,
-            show_default=told["unset"] or setting.default is not None,
-            is_flag=told["kind"] is click.BOOL,
-            type=told["kind"],
-            help=told["help"],
-        )(command)
-    return command
+    """Gives a click command every setting as an option."""
+    return given_to(command, Settings)
 
 
 def table() -> str:
     """The settings as a Markdown table."""
-    lines = ["| Flag | Variable | Default | What it is |", "|---|---|---|---|"]
-    lines += [
-        f"| `{flag(setting)}` | `{variable(setting)}` | {_default(setting)} | {setting.metadata['help']} |"
-        for setting in fields(Settings)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _default(setting: "Field[Any]") -> str:
-    if setting.default is None:
-        return str(setting.metadata["unset"]) or "none"
-    return f"`{str(setting.default).lower()}`"
+    return flags.table(Settings)

@@ -1,17 +1,16 @@
 """What `drainproof controller` can be told: one table that gives flags, variables, defaults and the docs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
+from webhook import flags
 from webhook.core import duration
-from webhook.settings import flag, variable
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from webhook.flags import FILE, LOG_LEVEL, Command, flag, given_to, row
 
 
 class _Life(click.ParamType[timedelta]):
@@ -37,38 +36,31 @@ class _Names(click.ParamType[tuple[str, ...]]):
         return value if isinstance(value, tuple) else tuple(filter(None, (name.strip() for name in value.split(","))))
 
 
-def _row(kind: "click.ParamType[Any]", help: str, unset: str = "") -> dict[str, Any]:
-    """A row of the table; `unset` says what holds where nothing is given and there is no plain default."""
-    return {"kind": kind, "help": help, "unset": unset}
-
-
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _LIFE: Final = _Life()
 _NAMES: Final = _Names()
-_LEVEL: Final = click.Choice(["debug", "info", "warning", "error"])
 
-_KUBECONFIG: Final = _row(_FILE, "File that says how to reach the API server.", "the account of the Pod")
-_NAMESPACE: Final = _row(click.STRING, "Namespace of the Service, the Secrets and the Lease.")
-_SERVICE: Final = _row(click.STRING, "Service that the webhooks are called by.")
-_SECRET: Final = _row(click.STRING, "Secret for the serving certificate; the webhook mounts it.")
-_CA_SECRET: Final = _row(click.STRING, "Secret for the CA and its key; nobody mounts it.")
-_LEASE: Final = _row(click.STRING, "Lease whose holder leads.")
-_MUTATING: Final = _row(_NAMES, "Mutating webhook configurations, with commas between.")
-_VALIDATING: Final = _row(_NAMES, "Validating webhook configurations, with commas between.")
-_LEAF_LIFE: Final = _row(_LIFE, "How long a serving certificate lasts; it is replaced at two thirds.")
-_CA_LIFE: Final = _row(_LIFE, "How long a CA lasts; it is replaced at two thirds.")
-_GRACE: Final = _row(
+_KUBECONFIG: Final = row(FILE, "File that says how to reach the API server.", "the account of the Pod")
+_NAMESPACE: Final = row(click.STRING, "Namespace of the Service, the Secrets and the Lease.")
+_SERVICE: Final = row(click.STRING, "Service that the webhooks are called by.")
+_SECRET: Final = row(click.STRING, "Secret for the serving certificate; the webhook mounts it.")
+_CA_SECRET: Final = row(click.STRING, "Secret for the CA and its key; nobody mounts it.")
+_LEASE: Final = row(click.STRING, "Lease whose holder leads.")
+_MUTATING: Final = row(_NAMES, "Mutating webhook configurations, with commas between.")
+_VALIDATING: Final = row(_NAMES, "Validating webhook configurations, with commas between.")
+_LEAF_LIFE: Final = row(_LIFE, "How long a serving certificate lasts; it is replaced at two thirds.")
+_CA_LIFE: Final = row(_LIFE, "How long a CA lasts; it is replaced at two thirds.")
+_GRACE: Final = row(
     click.IntRange(1, 86400),
     "Seconds after which a replica that does not answer counts as serving the new certificate.",
 )
-_SETTLE: Final = _row(click.FloatRange(0, 600), "Seconds for every API server to learn of a new CA before it is used.")
-_POLL: Final = _row(click.FloatRange(0.1, 60), "Seconds between two looks at what is to be kept.")
-_LEASE_SECONDS: Final = _row(
+_SETTLE: Final = row(click.FloatRange(0, 600), "Seconds for every API server to learn of a new CA before it is used.")
+_POLL: Final = row(click.FloatRange(0.1, 60), "Seconds between two looks at what is to be kept.")
+_LEASE_SECONDS: Final = row(
     click.IntRange(3, 600), "Seconds after which another replica leads in the place of one that is gone."
 )
-_HOST: Final = _row(click.STRING, "Address to answer kubelets and Prometheus on; :: takes IPv4 and IPv6.")
-_PORT: Final = _row(click.IntRange(0, 65535), "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-_LOG_LEVEL: Final = _row(_LEVEL, "The least severe log lines that are written.")
+_HOST: Final = row(click.STRING, "Address to answer kubelets and Prometheus on; :: takes IPv4 and IPv6.")
+_PORT: Final = row(click.IntRange(0, 65535), "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+_LOG_LEVEL: Final = row(LOG_LEVEL, "The least severe log lines that are written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,34 +97,10 @@ class Settings:
 
 
 def options(command: Command) -> Command:
-    """Gives a click command every setting as an option; a flag counts before its variable."""
-    for setting in reversed(fields(Settings)):
-        told = setting.metadata
-        command = click.option(
-            flag(setting),
-            setting.name,
-            envvar=variable(setting),
-            show_envvar=True,
-            default=setting.default,
-            show_default=told["unset"] or (True if type(setting.default) in (str, int) else written(setting.default)),
-            type=told["kind"],
-            help=told["help"],
-        )(command)
-    return command
+    """Gives a click command every setting as an option."""
+    return given_to(command, Settings)
 
 
 def table() -> str:
     """The settings as a Markdown table."""
-    lines = ["| Flag | Variable | Default | What it is |", "|---|---|---|---|"]
-    for setting in fields(Settings):
-        told = setting.metadata
-        default = told["unset"] or f"`{written(setting.default)}`"
-        lines.append(f"| `{flag(setting)}` | `{variable(setting)}` | {default} | {told['help']} |")
-    return "\n".join(lines) + "\n"
-
-
-def written(value: Any) -> str:
-    """A value as one would write it in a flag."""
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds() / 3600:g}h"
-    return ",".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+    return flags.table(Settings)
