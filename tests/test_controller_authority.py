@@ -10,8 +10,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webhook.certificate import due, expired, made, new_authority, new_leaf, signed
 from webhook.controller.authority import Plan, Seen, Step, Wait, step, trusted
-from webhook.controller.certificate import due, expired, made, new_authority, new_leaf, signed
 from webhook.controller.state import Authority, Leaf, State
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.test_controller_authority import OLD, OLD_LEAF, PLAN, START, authority, leaf
+from webhook.certificate import key_pem, pem
 from webhook.controller.api import Api, ApiError, Thing
 from webhook.controller.authority import Seen, Step, step
-from webhook.controller.certificate import key_pem, pem
 from webhook.controller.injection import Injection, Service, configurations
 from webhook.controller.metrics import Complaints, metrics
 from webhook.controller.rotation import Rotation

@@ -1,28 +1,20 @@
 """The serving certificate, which can be replaced while connections go on, and a throw-away one for trials."""
 
 import hashlib
-import ipaddress
 import os
 import ssl
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-Change = Literal["", "swapped", "broken", "mended"]
+from webhook import certificate
+from webhook.watched import Change
 
 _LIFE: Final = timedelta(hours=24)
-_SKEW: Final = timedelta(minutes=5)  # a client whose clock is behind takes the certificate too
-_KEY_USAGES: Final = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-)  # fmt: skip
 
 
 class CertificateError(ValueError):
@@ -100,29 +92,13 @@ class Serving:
 
 def throw_away(directory: Path) -> Pair:
     """A CA and a certificate for localhost that it signed, written to `directory` and valid for 24 hours."""
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = _name("drainproof throw-away CA")
-    names = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1"))]
-    ca = (
-        _certificate(ca_name, ca_key, ca_name, ca_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
-        .sign(ca_key, hashes.SHA256())
-    )
-    leaf = (
-        _certificate(_name("localhost"), key, ca_name, ca_key)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage("digital_signature"), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    now = datetime.now(UTC)
+    authority, authority_key = certificate.new_authority(now, _LIFE, "drainproof throw-away CA")
+    leaf, key = certificate.new_leaf(authority, authority_key, ("localhost", "127.0.0.1", "::1"), now, _LIFE)
     return Pair(
-        certificate=_written(directory / "tls.crt", leaf.public_bytes(pem)),
-        key=_written(directory / "tls.key", secret),
-        ca=_written(directory / "ca.crt", ca.public_bytes(pem)),
+        certificate=_written(directory / "tls.crt", certificate.pem([leaf])),
+        key=_written(directory / "tls.key", certificate.key_pem(key)),
+        ca=_written(directory / "ca.crt", certificate.pem([authority])),
     )
 
 
@@ -135,7 +111,7 @@ class _Loaded:
 
 def _load(files: tuple[Path, ...]) -> _Loaded:
     """A context made completely before anyone sees it: a failed load into a live one breaks its handshakes."""
-    certificate, key, *client_ca = files
+    chain, key, *client_ca = files
     digest = _digest(files)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -143,8 +119,8 @@ def _load(files: tuple[Path, ...]) -> _Loaded:
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
     try:
-        expires = x509.load_pem_x509_certificates(certificate.read_bytes())[0].not_valid_after_utc.timestamp()
-        context.load_cert_chain(certificate, key, password=b"")  # never ask for one at a terminal
+        expires = x509.load_pem_x509_certificates(chain.read_bytes())[0].not_valid_after_utc.timestamp()
+        context.load_cert_chain(chain, key, password=b"")  # never ask for one at a terminal
         if client_ca:
             context.load_verify_locations(client_ca[0])
             context.verify_mode = ssl.CERT_OPTIONAL
@@ -160,31 +136,6 @@ def _digest(files: tuple[Path, ...]) -> str:
         return " ".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
     except OSError as error:
         raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-
-def _certificate(
-    subject: x509.Name, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, issuer_key: ec.EllipticCurvePrivateKey
-) -> x509.CertificateBuilder:
-    now, signer = datetime.now(UTC), issuer_key.public_key()
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
-    )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _usage(*allowed: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**{usage: usage in allowed for usage in _KEY_USAGES})
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from tests.cluster import process
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployment import CANARY, CONFIGURATIONS, ROOT
-from webhook.controller import certificate
+from webhook import certificate
 from webhook.controller.api import Api, ApiError, Thing, connect
 from webhook.controller.injection import configurations
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 
 from cryptography.x509 import Certificate
 
-from webhook.controller.certificate import (
+from webhook.certificate import (
     dns_names,
     due,
     expired,

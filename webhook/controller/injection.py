@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from cryptography.x509 import Certificate
 
+from webhook.certificate import pem
 from webhook.controller.api import Api, ApiError, Thing
-from webhook.controller.certificate import pem
 from webhook.controller.metrics import Complaints, Metrics
 from webhook.controller.secret import readable
 from webhook.observe import said

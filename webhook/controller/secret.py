@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509 import Certificate
 
+from webhook.certificate import Key, is_authority, key_pem, pem
 from webhook.controller.api import Api, Thing
 from webhook.controller.authority import Step, trusted
-from webhook.controller.certificate import Key, is_authority, key_pem, pem
 from webhook.controller.state import Authority, Leaf, State
 
 CERTIFICATE: Final = "tls.crt"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from cryptography.x509 import Certificate
 
-from webhook.controller.certificate import Key
+from webhook.certificate import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Certificates made and read: CAs and serving certificates, P-256, with the time given by the caller."""
 
+import ipaddress
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -23,10 +24,10 @@ _USAGES: Final = (
 )  # fmt: skip
 
 
-def new_authority(now: datetime, life: timedelta) -> tuple[Certificate, Key]:
+def new_authority(now: datetime, life: timedelta, named: str = CA_NAME) -> tuple[Certificate, Key]:
     """A CA that lasts for `life`. Its name is its own, so that an old CA and a new one can be told apart."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"{CA_NAME} {now:%Y-%m-%d} {secrets.token_hex(4)}")
+    name = _name(f"{named} {now:%Y-%m-%d} {secrets.token_hex(4)}")
     builder = (
         _builder(name, key, name, key, now, now + life)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -38,7 +39,7 @@ def new_authority(now: datetime, life: timedelta) -> tuple[Certificate, Key]:
 def new_leaf(
     authority: Certificate, authority_key: Key, names: Sequence[str], now: datetime, life: timedelta
 ) -> tuple[Certificate, Key]:
-    """A serving certificate for DNS `names` that lasts for `life`, but never longer than its CA."""
+    """A serving certificate for `names`, addresses among them, that lasts for `life`, but never longer than its CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + life, authority.not_valid_after_utc)
     builder = (
@@ -46,7 +47,7 @@ def new_leaf(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), critical=False)
     )
     return builder.sign(authority_key, hashes.SHA256()), key
 
@@ -124,6 +125,13 @@ def _builder(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(identifier, critical=False)
     )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _name(common: str) -> x509.Name:
