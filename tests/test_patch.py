@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.core.patch import MISSING, Drop, Put, at, dotted, entries, grant, mapping, pointer, unpointed
+from webhook.core.patch import MISSING, Drop, Put, at, dotted, entries, grant, mapping, pointer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -34,15 +34,9 @@ def test_what_is_not_there_is_the_default(path: tuple[Any, ...]) -> None:
     assert entries(document, *path) == []
 
 
-def test_a_pointer_escapes_what_it_must_and_comes_back() -> None:
+def test_a_pointer_escapes_what_it_must() -> None:
     path = ("metadata", "annotations", "karpenter.sh/do-not-disrupt", "~")
     assert pointer(path) == "/metadata/annotations/karpenter.sh~1do-not-disrupt/~0"
-    assert unpointed(pointer(path)) == path
-
-
-@pytest.mark.parametrize("text", ["", "spec", "spec/a"])
-def test_what_is_no_pointer_is_no_path(text: str) -> None:
-    assert unpointed(text) == ()
 
 
 def test_a_path_is_written_as_people_do() -> None:

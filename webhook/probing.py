@@ -7,7 +7,6 @@ main process alone. When that ends, everything else in the container ends by SIG
 """
 
 import contextlib
-import ctypes
 import os
 import shlex
 import signal
@@ -16,16 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from webhook import processes
 
 SHORTEST_GRACE: Final = 1.0  # seconds; pkg/kubelet/pod_workers.go `calculateEffectiveGracePeriod`
 _TICK: Final = 0.005  # seconds between two looks at the processes
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
-_PR_GET_CHILD_SUBREAPER: Final = 37
 
 Stage = Literal["running", "preStop", "SIGTERM", "SIGKILL"]
 Process = subprocess.Popen[bytes]
@@ -94,7 +91,7 @@ def run(plan: Plan, tell: Callable[[Event], None] = lambda _: None) -> Seen:
     started is left when this returns or raises, those that went into a session of their own included on Linux.
     Raises OSError where the command cannot be run, and StoppedError where a signal ends the probe.
     """
-    with _noted() as signals, _adopting() as others:
+    with _noted() as signals, processes.adopting() as others:
         probe = _Probe(plan, tell, signals)
         try:
             return probe.seen()
@@ -134,7 +131,7 @@ class _Probe:
             self.stop(main, ending)
         self.wait(float("inf"), main)
         end = time.monotonic()
-        left = sum(other.session == main.pid != other.pid and other.alive for other in _all())
+        left = sum(other.session == main.pid != other.pid and other.alive for other in processes.every())
         self.clear()
         status = main.wait()
         name = _name(-status) if status < 0 else None
@@ -161,7 +158,7 @@ class _Probe:
         ending.allowed = max(self.plan.least, grace - int(ending.hook.seconds if ending.hook else 0))
         if _ended(main):
             return
-        ending.stage, ending.handler, ending.asked = "SIGTERM", _catches(main.pid), time.monotonic()
+        ending.stage, ending.handler, ending.asked = "SIGTERM", processes.catches(main.pid), time.monotonic()
         self.note(f"SIGTERM; SIGKILL in {ending.allowed:g} s")
         try:
             os.kill(main.pid, signal.SIGTERM)
@@ -257,62 +254,3 @@ def _noted() -> Iterator[list[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, action in before.items():
             signal.signal(number, action or signal.SIG_DFL)
-
-
-@contextmanager
-def _adopting() -> Iterator[Callable[[], None]]:
-    """Makes this process the parent of every orphan below it, as PID 1 of a container is; gives what ends them."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is None or not Path("/proc/self/stat").exists():
-        yield lambda: None
-        return
-    adopts = ctypes.c_int()
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield partial(_end_children, _children())
-    finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, adopts.value, 0, 0, 0)
-
-
-def _end_children(spared: set[int]) -> None:
-    """Ends the children of this process, and theirs, which become its own by that."""
-    while found := _children() - spared:
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            except PermissionError:  # it runs as another user by now
-                spared |= {pid}
-
-
-def _catches(pid: int) -> bool | None:
-    """Whether a process has a handler for SIGTERM (proc_pid_status(5), SigCgt); None where that cannot be seen."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
-    except OSError:
-        return None
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(b"SigCgt:")]
-    return bool(masks[0] >> (signal.SIGTERM - 1) & 1) if masks else None
-
-
-class _Entry(NamedTuple):
-    """One process of the system."""
-
-    pid: int
-    alive: bool
-    parent: int
-    session: int
-
-
-def _children() -> set[int]:
-    own = os.getpid()
-    return {entry.pid for entry in _all() if entry.parent == own}
-
-
-def _all() -> Iterator[_Entry]:
-    """The processes of the system (proc_pid_stat(5)); none where there is no /proc."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            state, parent, _, session = file.read_bytes().rpartition(b")")[2].split()[:4]
-            yield _Entry(int(file.parent.name), state not in b"ZX", int(parent), int(session))

@@ -7,7 +7,6 @@ and later call it in pkg/utils/pod/scheduling.go `parseDoNotDisrupt` and ask for
 import re
 from typing import Final
 
-NANOSECOND: Final = 1
 SECOND: Final = 1_000_000_000
 UNITS: Final = {
     "ns": 1,

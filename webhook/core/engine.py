@@ -45,8 +45,7 @@ def validate(document: Any, policy: Policy, old: Any = None, namespace: str = ""
     if workload.is_deferred:
         verdict = _foreseen(workload, policy, place)
     elif workload.is_mended and policy.mode is Mode.MONITOR and old is None:
-        mended = Judgement(policy, workload, place).mended()
-        verdict = Judgement(policy, look(mended.object, workload.kind), place).judged()
+        verdict = _standing(Judgement(policy, workload, place).mended(), workload, policy, place)
     else:
         verdict = Judgement(policy, workload, place).judged()
     return _marked(_without_known(verdict, old, policy, namespace), policy)
@@ -72,8 +71,12 @@ def _foreseen(workload: Workload, policy: Policy, namespace: str) -> Verdict:
     if not workload.is_mended:
         return Judgement(policy, workload, namespace).judged()
     mended = Judgement(policy, workload, namespace).mended()
-    standing = Judgement(policy, look(mended.object, workload.kind), namespace).judged()
-    return replace(mended, notices=mended.notices + standing.notices)
+    return replace(mended, notices=mended.notices + _standing(mended, workload, policy, namespace).notices)
+
+
+def _standing(mended: Verdict, workload: Workload, policy: Policy, namespace: str) -> Verdict:
+    """What is still to be said of an object once it is mended."""
+    return Judgement(policy, look(mended.object, workload.kind), namespace).judged()
 
 
 def _without_known(verdict: Verdict, old: Any, policy: Policy, namespace: str) -> Verdict:

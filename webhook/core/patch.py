@@ -65,13 +65,6 @@ def pointer(path: Path) -> str:
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
-def unpointed(text: str) -> Path:
-    """The path of a JSON pointer, with each part as a string; () where `text` is not a pointer."""
-    if not text.startswith("/"):
-        return ()
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
-
-
 def dotted(path: Path) -> str:
     """`path` as people write it: `spec.rules[0].action`, `metadata.annotations[example.com/key]`."""
     text = ""

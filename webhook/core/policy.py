@@ -1,7 +1,7 @@
 """The policy document: read into typed settings, with every problem at once."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from webhook.core import cluster, option
@@ -108,14 +108,11 @@ class _Policy(Reader):
         return Ruleset(
             settings,
             {kind: tuple(rule for rule in self.rules if kind in rule.kinds) for kind in EVERY},
-            Context(
+            replace(
+                context,
                 mending=frozenset(name for name, setting in settings.items() if setting.fix),
                 heard=frozenset(name for name, setting in settings.items() if setting.level is not Level.IGNORE),
                 options={name: setting.options for name, setting in settings.items()},
-                rewrites_cron_jobs=context.rewrites_cron_jobs,
-                karpenter=context.karpenter,
-                without_karpenter=context.without_karpenter,
-                places=context.places,
             ),
         )
 

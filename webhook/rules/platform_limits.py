@@ -34,7 +34,7 @@ class Options:
 def check(workload: Workload, options: Options, context: Context) -> Iterator[Finding]:
     """Finds Pods that ask for more time to stop than a place grants where they may run."""
     grace = workload.grace
-    if grace is None:
+    if grace is None or not context.places:
         return
     declared = [need.total for need in needs(workload, 0) if need.task is not None]
     for place in context.places:
