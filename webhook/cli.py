@@ -2,15 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import get_args
 
 import click
 
 from webhook import __version__, mending, policyfile
 from webhook import review as envelope
-from webhook.command import Commands
+from webhook.command import Commands, refuse
 from webhook.core import policy
 from webhook.core.policy import Policy
 from webhook.judging import findings
@@ -162,10 +161,10 @@ def review(file: str, deed: envelope.Deed, policy_file: Path | None, decode: boo
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         _, verdict, answer = envelope.decide(body, chosen, deed)
     except (OSError, envelope.ReviewError) as error:
-        _stop([f"{file}: {getattr(error, 'strerror', None) or error}"])
+        refuse([f"{file}: {getattr(error, 'strerror', None) or error}"])
     except envelope.UndecidedError as error:
         uid = printable(error.request.uid)
-        _stop([f"{file}: {error} on the request {uid}; that is a fault of drainproof's, please report it"])
+        refuse([f"{file}: {error} on the request {uid}; that is a fault of drainproof's, please report it"])
     response = json.loads(answer)
     if decode and "patch" in response["response"]:
         response["response"]["patch"] = verdict.steps
@@ -180,9 +179,4 @@ def _policy_from(file: Path | None) -> Policy:
     try:
         return policyfile.load(file, RULES)
     except policyfile.PolicyFileError as error:
-        _stop(error.problems)
-
-
-def _stop(problems: Iterable[str]) -> NoReturn:
-    click.echo("\n".join(f"Error: {problem}" for problem in problems), err=True)
-    sys.exit(2)
+        refuse(error.problems)

@@ -3,7 +3,8 @@
 import importlib
 import os
 import sys
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -38,3 +39,9 @@ class Commands(click.Group):
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(141)
+
+
+def refuse(problems: Iterable[str], code: int = 2) -> NoReturn:
+    """Ends a command with `code`, and every problem on a line of its own on stderr."""
+    click.echo("\n".join(f"Error: {problem}" for problem in problems), err=True)
+    sys.exit(code)

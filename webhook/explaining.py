@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from webhook.command import refuse
 from webhook.core import page
 from webhook.core.option import unknown
 from webhook.core.rule import Rule
@@ -40,8 +41,7 @@ def explain(rule: str | None) -> None:
     """
     known = {one.id: one for one in RULES}
     if rule is not None and rule not in known:
-        click.echo(f"Error: {printable(rule)}: {_unknown(rule, list(known))}", err=True)
-        sys.exit(2)
+        refuse([f"{printable(rule)}: {_unknown(rule, list(known))}"])
     width = min(shutil.get_terminal_size((WIDEST, 0)).columns, WIDEST) if sys.stdout.isatty() else WIDEST
     text_report.show(_table() if rule is None else _page(known[rule], width), sys.stdout)
 

@@ -10,7 +10,7 @@ from webhook.core.engine import RuleError, Verdict
 from webhook.core.patch import Path, Put, Step, Wish, at, dotted, entries, grant
 from webhook.core.policy import Policy
 from webhook.core.rule import Level
-from webhook.core.workload import view
+from webhook.core.workload import named, view
 from webhook.report.finding import Finding
 from webhook.source.document import Complaint, Document, Item, Source
 
@@ -34,13 +34,12 @@ class Judged:
     def subject(self) -> dict[str, Any]:
         """What names the object in a report."""
         metadata = self.item.data.get("metadata")
-        name = at(metadata, ("name",)) or at(metadata, ("generateName",)) or ""
         return {
             "file": self.file,
             "line": self.item.line,
             "kind": self.item.data["kind"],
             "namespace": str(at(metadata, ("namespace",)) or ""),
-            "name": str(name),
+            "name": named(self.item.data),
         }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from webhook import policyfile, policytext
+from webhook.command import refuse
 from webhook.core.policy import default
 from webhook.core.schema import schema as schema_of
 from webhook.report.finding import printable
@@ -40,8 +41,7 @@ def show(file: Path | None) -> None:
     try:
         chosen = default(RULES) if file is None else policyfile.load(file, RULES)
     except policyfile.PolicyFileError as error:
-        click.echo("\n".join(f"Error: {printable(problem)}" for problem in error.problems), err=True)
-        sys.exit(2)
+        refuse(map(printable, error.problems))
     click.echo(policytext.written(chosen, RULES, "" if file is None else printable(str(file))), nl=False)
 
 

@@ -13,6 +13,7 @@ from webhook.core.engine import RuleError, Verdict
 from webhook.core.patch import at
 from webhook.core.policy import Policy
 from webhook.core.rule import quoted
+from webhook.core.workload import named
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -87,7 +88,7 @@ def parse(body: bytes) -> Request:
         resource=_text(request, "resource", "resource"),
         subresource=_text(request, "subResource"),
         namespace=_text(request, "namespace"),
-        name=_name(request),
+        name=_text(request, "name") or named(request.get("object")),
         operation=operation,
         dry_run=request.get("dryRun") is True,
         user=_text(request, "userInfo", "username"),
@@ -168,11 +169,6 @@ def _document(body: bytes) -> Any:
 def _text(request: Any, *path: str) -> str:
     found = at(request, path)
     return found if isinstance(found, str) else ""
-
-
-def _name(request: Any) -> str:
-    places = (("name",), ("object", "metadata", "name"), ("object", "metadata", "generateName"))
-    return next(filter(None, (_text(request, *place) for place in places)), "")
 
 
 def _within(texts: Iterable[str], separator: str, what: str) -> list[str]:

@@ -14,14 +14,17 @@ import click
 import uvicorn
 
 from webhook import observe, policyfile, server, tls
+from webhook.command import refuse
 from webhook.connection import Connection, Server
 from webhook.core import policy
 from webhook.core.policy import Policy
+from webhook.listener import listening
 from webhook.rules import RULES
 from webhook.settings import Settings, options
 from webhook.standing import Standing
 from webhook.watched import Watched
 
+BACKLOG: Final = 2048  # connections that wait to be taken
 LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
 FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
@@ -52,7 +55,7 @@ def serve(**given: Any) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the server has its own answer: leave nothing behind
     with contextlib.ExitStack() as stack:
         chosen, serving, pair = _prepared(settings, stack)
-        listener = stack.enter_context(_listener(settings))
+        listener = stack.enter_context(listening(settings.address, settings.port, BACKLOG))
         observe.configure(settings.log_level)
         host, port = listener.getsockname()[:2]
         if settings.dev:
@@ -82,8 +85,7 @@ def _prepared(
     except tls.CertificateError as error:
         problems.append(str(error))
     if problems or serving is None or pair is None:
-        click.echo("\n".join(f"Error: {problem}" for problem in problems), err=True)
-        sys.exit(2)
+        refuse(problems)
     return chosen, serving, pair
 
 
@@ -91,19 +93,6 @@ def _pair(settings: Settings, stack: contextlib.ExitStack) -> tls.Pair:
     if settings.certificate and settings.key:
         return tls.Pair(settings.certificate, settings.key)
     return tls.throw_away(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drainproof-"))))
-
-
-def _listener(settings: Settings) -> socket.socket:
-    """A socket that listens already. Exits with 1 where that is not possible."""
-    try:
-        family = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)[0][0]
-        both = settings.address == "::" and socket.has_dualstack_ipv6()
-        address = (settings.address, settings.port)
-        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # the address stands in the sentence already
-        click.echo(f"Error: cannot listen on {settings.address} port {settings.port}: {reason}", err=True)
-        sys.exit(1)
 
 
 class _Run:

@@ -5,16 +5,16 @@ import functools
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
 from webhook import observe
+from webhook.command import refuse
 from webhook.controller import api as apis
 from webhook.controller import injection, rotation
 from webhook.controller.api import Api
@@ -27,6 +27,7 @@ from webhook.controller.part import Part, Rounds
 from webhook.controller.rotation import Rotation
 from webhook.controller.secret import Secrets, secret
 from webhook.controller.settings import Settings, options
+from webhook.listener import listening
 from webhook.observe import LOG, said
 
 END_SECONDS: Final = 5.0  # for what is under way when a signal comes, and again for giving up the Lease
@@ -55,8 +56,8 @@ def controller(**given: Any) -> None:
     except apis.ConnectionSettingsError as error:
         problems.append(str(error))
     if problems or api is None:
-        _refused(problems)
-    with contextlib.closing(_listener(settings)) as listener:
+        refuse(problems)
+    with contextlib.closing(listening(settings.host, settings.port)) as listener:
         observe.configure(settings.log_level)
         crew = composed(settings, api, listener)
         host, port = listener.getsockname()[:2]
@@ -137,11 +138,6 @@ def plan(settings: Settings) -> Plan:
     )
 
 
-def _refused(problems: Iterable[str]) -> NoReturn:
-    click.echo("\n".join(f"Error: {problem}" for problem in problems), err=True)
-    sys.exit(2)
-
-
 def _started(part: Part, stop: Event) -> Thread:
     def run() -> None:
         try:
@@ -159,15 +155,3 @@ def _joined(threads: Iterable[Thread]) -> None:
         thread.join(END_SECONDS)
         if thread.is_alive():
             said("part does not end", part=thread.name, seconds=END_SECONDS)
-
-
-def _listener(settings: Settings) -> socket.socket:
-    """A socket that listens already. Exits with 1 where that is not possible."""
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        both = settings.host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((settings.host, settings.port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # the address stands in the sentence already
-        click.echo(f"Error: cannot listen on {settings.host} port {settings.port}: {reason}", err=True)
-        sys.exit(1)

@@ -110,8 +110,7 @@ class Workload:
     @property
     def name(self) -> str:
         """The object's name, or what it will be made from; empty where it has neither."""
-        metadata = mapping(self.root, "metadata")
-        return str(metadata.get("name") or metadata.get("generateName") or "")
+        return named(self.root)
 
     @property
     def namespace(self) -> str:
@@ -168,6 +167,12 @@ def _declarations(root: Json, kind: Kind) -> dict[str, tuple[Path, Any]]:
             if isinstance(key, str) and key.startswith(PREFIX):
                 found.setdefault(key[len(PREFIX) :], ((*place, "annotations", key), value))
     return found
+
+
+def named(document: Any) -> str:
+    """An object's name, or while it has none what it will be made from; empty where it has neither."""
+    metadata = mapping(document, "metadata")
+    return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
 def whole(value: object) -> TypeGuard[int]:
