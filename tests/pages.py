@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.tables import CASES, Case, cases, merged, read, without_record
 from webhook import settings
+from webhook.controller import settings as controller
 from webhook.core import engine, page, ruleset
 from webhook.core.rule import Rule
 from webhook.core.schema import FIX, LEVEL, schema
@@ -26,16 +27,23 @@ def pages() -> dict[str, str]:
     return {
         **{f"rules/{rule.id}.md": rule_page(rule) for rule in RULES},
         "rules/README.md": index(),
-        "settings.md": SETTINGS + settings.table(),
+        "settings.md": SETTINGS + settings.table() + CONTROLLER + controller.table(),
         "policy.schema.json": json.dumps(schema(RULES), indent=2, ensure_ascii=False) + "\n",
     }
 
 
 SETTINGS = """\
-# Settings of the server
+# Settings
 
 What `drainproof serve` can be told. A flag counts before its environment variable.
 What the rules do is not set here but in the [policy](policy.md).
+
+"""
+
+CONTROLLER = """
+## Of the controller
+
+What `drainproof controller` can be told.
 
 """
 
