@@ -14,7 +14,7 @@ from webhook.core.judgement import exemptions, is_going
 from webhook.core.mend import Mend
 from webhook.core.patch import Put, at, entries
 from webhook.core.rule import quoted, sentence
-from webhook.core.ruleset import Policy, Ruleset
+from webhook.core.ruleset import Policy
 from webhook.core.verdict import Exempted, Verdict
 from webhook.core.workload import KINDS, PREFIX, Workload, look
 
@@ -35,11 +35,10 @@ def is_asked_for(mark: object, contract: object) -> bool:
 
 def guarded(workload: Workload, policy: Policy, namespace: str) -> Verdict:
     """What is made of the status that is reported for a Pod: a success that is not to be believed becomes a failure."""
-    ruleset = policy.ruleset_for(namespace)
-    left = _believed(workload) or ("" if RULE_ID in ruleset.context.mending else "off")
-    exempt = () if left else tuple(_exempt(workload, policy, ruleset, namespace))
-    if left or exempt:
-        return Verdict(workload.root, exempt=exempt, left=left or "exempt")
+    left = _believed(workload) or ("" if RULE_ID in policy.ruleset_for(namespace).context.mending else "off")
+    exempted = () if left else tuple(exempt_by(workload, policy, namespace))
+    if left or exempted:
+        return Verdict(workload.root, exempt=exempted, left=left or "exempt")
     mend = Mend(workload)
     mend.take(tuple(_failure(workload)))
     return Verdict(mend.root, tuple(mend.steps), tuple(mend.wishes), mended=(RULE_ID,))
@@ -49,13 +48,18 @@ def _believed(workload: Workload) -> str:
     """Why a status is taken as it is reported; empty where it is a success that nobody vouches for."""
     if at(workload.root, ("status", "phase")) != "Succeeded":
         return "phase"
-    if not any(map(_is_job, entries(workload.root, "metadata", "ownerReferences"))):
+    if job_of(workload) is None:
         return "owner"
-    if not _was_stopped(workload):
+    if not was_stopped(workload):
         return "undisturbed"
     if not is_asked_for(workload.annotations.get(MARK), workload.annotations.get(PREFIX + EXIT_CONTRACT)):
         return "unguarded"
-    return "completed" if _says_completed(workload) else ""
+    return "completed" if says_completed(workload) else ""
+
+
+def job_of(workload: Workload) -> Any:
+    """The reference to the Job that controls a Pod; None where none does."""
+    return next(filter(_is_job, entries(workload.root, "metadata", "ownerReferences")), None)
 
 
 def _is_job(owner: Any) -> bool:
@@ -71,7 +75,7 @@ def _disruptions(workload: Workload) -> list[Any]:
     ]
 
 
-def _was_stopped(workload: Workload) -> bool:
+def was_stopped(workload: Workload) -> bool:
     """Whether a Pod was disrupted and told to stop, not only about to be: preemption marks a Pod before it deletes it.
 
     A kubelet that evicts, or whose node shuts down, stops a Pod without deleting it (1.37.2
@@ -80,7 +84,13 @@ def _was_stopped(workload: Workload) -> bool:
     return any(is_going(workload) or at(one, ("reason",)) == "TerminationByKubelet" for one in _disruptions(workload))
 
 
-def _says_completed(workload: Workload) -> bool:
+def cause(workload: Workload) -> str:
+    """Why a Pod that was stopped was, in the word of who did it."""
+    return str(at(_disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
+
+
+def says_completed(workload: Workload) -> bool:
+    """Whether the main container of a Pod ended with the message of a program that did finish."""
     main = workload.main
     return main is not None and any(
         at(status, ("name",)) == main.name
@@ -89,10 +99,10 @@ def _says_completed(workload: Workload) -> bool:
     )
 
 
-def _exempt(workload: Workload, policy: Policy, ruleset: Ruleset, namespace: str) -> Iterator[Exempted]:
-    """The exemption of a Pod, or of its Job, as far as a Pod tells of it."""
-    owner = next(filter(_is_job, entries(workload.root, "metadata", "ownerReferences")))
-    job = look({"metadata": {"name": at(owner, ("name",))}}, KINDS["batch", "Job"])
+def exempt_by(workload: Workload, policy: Policy, namespace: str) -> Iterator[Exempted]:
+    """The exemption of a Pod of a Job, or of the Job as far as the Pod tells of it."""
+    job = look({"metadata": {"name": at(job_of(workload), ("name",))}}, KINDS["batch", "Job"])
+    ruleset = policy.ruleset_for(namespace)
     for one in (workload, job):
         yield from (found for found in exemptions(one, policy, ruleset, namespace) if found.rule in ("*", RULE_ID))
 
@@ -104,8 +114,7 @@ def _failure(workload: Workload) -> Iterator[Put]:
 
 
 def _message(workload: Workload) -> str:
-    cause = str(at(_disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
-    text = f"It was stopped ({cause}) and exited 0, so its work may be unfinished and it counts as failed"
+    text = f"It was stopped ({cause(workload)}) and exited 0, so its work may be unfinished and it counts as failed"
     main = workload.main
     if main is None:  # no Pod that was ever stored
         return sentence((), text, RULE_ID)
