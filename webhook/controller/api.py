@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,8 +12,11 @@ import urllib3
 from kubernetes import client, config
 
 from webhook import __version__
+from webhook.controller.stream import Stream
 
 SECONDS: Final = 4.0  # for one call; less than a Lease has left when its holder stops to lead
+PAGE_SECONDS: Final = 30.0  # for a page of a list, for which a large cluster has to look at many objects
+PAGE: Final = 100  # objects; Pods of 20 KB each are then a few MB
 _TYPES: Final = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -29,11 +32,14 @@ class ConnectionSettingsError(ValueError):
 class ApiError(Exception):
     """A call that was not done: `status` is the HTTP status, or 0 where there was no answer.
 
-    `retry_after` is what the server asked to wait, in seconds.
+    `retry_after` is what the server asked to wait, in seconds, and `reason` its one word for what is wrong.
     """
 
-    def __init__(self, verb: str, thing: "Thing", status: int, text: str, retry_after: float = 0) -> None:
+    def __init__(
+        self, verb: str, thing: "Thing", status: int, text: str, retry_after: float = 0, reason: str = ""
+    ) -> None:
         self.verb, self.thing, self.status, self.retry_after = verb, thing, status, retry_after
+        self.reason = reason
         said = f"{status}: {text}" if status else text
         super().__init__(f"{verb} {thing}: {' '.join(said.split())}")
 
@@ -80,6 +86,40 @@ class Api:
         found = self._call("GET", "list", thing, query={"labelSelector": selector}).get("items")
         return found if isinstance(found, list) else []
 
+    def pages(self, thing: Thing, selector: str = "") -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """The objects in pieces, so that never all of them are in memory, each with the metadata of the list."""
+        query = {"labelSelector": selector, "limit": str(PAGE), "continue": ""}
+        while True:
+            asked = {name: value for name, value in query.items() if value}
+            timeout = urllib3.Timeout(total=PAGE_SECONDS)
+            found = _object("list", thing, self._asked("GET", "list", thing, None, "", asked, timeout))
+            metadata, items = found.get("metadata"), found.get("items")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            yield metadata, [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+            query["continue"] = str(metadata.get("continue") or "")
+            if not query["continue"]:
+                return
+
+    def watch(self, thing: Thing, selector: str, version: int, seconds: int) -> Stream:
+        """What happens to objects after a resource version, for `seconds`, with bookmarks in quiet times."""
+        query = {"watch": "true", "allowWatchBookmarks": "true", "labelSelector": selector}
+        query |= {"resourceVersion": str(version), "timeoutSeconds": str(seconds)}
+        timeout = urllib3.Timeout(connect=SECONDS, read=seconds + SECONDS)
+        answer = self._asked("GET", "watch", thing, None, "", query, timeout, preload_content=False)
+        if answer.status == 200:
+            return Stream(answer)
+        try:
+            _object("watch", thing, answer)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError("watch", thing, answer.status, f"the answer broke off: {error}") from error
+        finally:
+            answer.close()
+        raise ApiError("watch", thing, answer.status, "the answer is no stream")
+
+    def post(self, thing: Thing, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes an object in the place, named by its body. Fails with reason AlreadyExists where it is there."""
+        return self._call("POST", "create", thing, body)
+
     def put(self, thing: Thing, body: Mapping[str, Any]) -> dict[str, Any]:
         """Puts an object in the place of what is there; kinds that allow it are also made so."""
         return self._call("PUT", "update", thing, body)
@@ -100,6 +140,10 @@ class Api:
         """
         return self._call("PATCH", "create", thing, body, "apply", {"fieldManager": manager})
 
+    def apply(self, thing: Thing, body: Mapping[str, Any], manager: str) -> dict[str, Any]:
+        """Makes an object, or the fields given, what `body` says, whoever changed them; other fields stay."""
+        return self._call("PATCH", "patch", thing, body, "apply", {"fieldManager": manager, "force": "true"})
+
     def _call(
         self,
         method: str,
@@ -109,18 +153,37 @@ class Api:
         form: str = "",
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
+        timeout = urllib3.Timeout(total=SECONDS)
+        return _object(verb, thing, self._asked(method, verb, thing, body, form, query, timeout))
+
+    def _asked(
+        self,
+        method: str,
+        verb: str,
+        thing: Thing,
+        body: object,
+        form: str,
+        query: Mapping[str, str] | None,
+        timeout: urllib3.Timeout,
+        preload_content: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
         url = self._configuration.host + thing.path + (f"?{urlencode(query)}" if query else "")
         kind = _TYPES.get(form, "application/json")
         content = None if body is None else json.dumps(body)
-        timeout = urllib3.Timeout(total=SECONDS)
         try:
             headers = {"Accept": "application/json", "Content-Type": kind, **self._headers()}
-            answer = self._pool.request(
-                method, url, body=content, headers=headers, retries=False, redirect=False, timeout=timeout
+            return self._pool.request(
+                method,
+                url,
+                body=content,
+                headers=headers,
+                retries=False,
+                redirect=False,
+                timeout=timeout,
+                preload_content=preload_content,
             )
         except (urllib3.exceptions.HTTPError, OSError, config.ConfigException) as error:
             raise ApiError(verb, thing, 0, f"the API server gave no answer: {error}") from error
-        return _object(verb, thing, answer)
 
     def _headers(self) -> dict[str, str]:
         with self._tokens:  # the token is read anew from its file now and then
@@ -150,9 +213,10 @@ def _object(verb: str, thing: Thing, answer: urllib3.BaseHTTPResponse) -> dict[s
     except ValueError:
         found = None
     if not 200 <= answer.status < 300:
-        text = found.get("message") if isinstance(found, dict) else None
+        told = found if isinstance(found, dict) else {}
         wait = answer.headers.get("Retry-After", "")
-        raise ApiError(verb, thing, answer.status, str(text or answer.reason), float(wait) if wait.isdigit() else 0)
+        text, seconds = str(told.get("message") or answer.reason), float(wait) if wait.isdigit() else 0
+        raise ApiError(verb, thing, answer.status, text, seconds, str(told.get("reason") or ""))
     if not isinstance(found, dict):
         raise ApiError(verb, thing, answer.status, "the answer is no object")
     return cast(dict[str, Any], found)

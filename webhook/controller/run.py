@@ -16,17 +16,20 @@ import click
 from webhook import observe
 from webhook.command import refuse
 from webhook.controller import api as apis
-from webhook.controller import injection, rotation
+from webhook.controller import discovery, findings, injection, rotation
 from webhook.controller.api import Api
 from webhook.controller.authority import Plan
+from webhook.controller.discovery import Discovery
 from webhook.controller.health import Health
 from webhook.controller.injection import Injection, Service
 from webhook.controller.lease import Lease, lease
-from webhook.controller.metrics import Complaints, Metrics, metrics
+from webhook.controller.ledger import Ledger
+from webhook.controller.metrics import Complaints, Metrics, led_no_more, metrics
 from webhook.controller.part import Part, Rounds
 from webhook.controller.rotation import Rotation
 from webhook.controller.secret import Secrets, secret
 from webhook.controller.settings import Settings, options
+from webhook.inforce import by_default
 from webhook.listener import listening
 from webhook.observe import LOG, said
 
@@ -98,12 +101,13 @@ class Crew:
 
 
 def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
-    """The parts that `settings` ask for. A later part is one more line in `working`."""
+    """The parts that `settings` ask for. A later part is one more line in `working` or `beside`."""
     counted = metrics()
     complaints = Complaints(counted)
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    ledger = Ledger(by_default)
     place = lease(settings.namespace, settings.lease)
-    election = Lease(api, place, identity, settings.lease_seconds, complaints, on_lost=counted.expiry.clear)
+    election = Lease(api, place, identity, settings.lease_seconds, complaints, notes=ledger.annotations)
     counted.leader.set_function(lambda: float(election.leads()))
     service = Service(settings.namespace, settings.service)
     things = injection.configurations(settings.mutating, settings.validating)
@@ -115,13 +119,26 @@ def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
     injecting = Injection(api, things, service, stored.trusted, election.leads, counted, complaints)
     rounds = functools.partial(Rounds, seconds=settings.poll_seconds, leads=election.leads, complaints=complaints)
     working: list[Part] = [rounds(rotation.NAME, rotating.once), rounds(injection.NAME, injecting.once)]
-    return Crew(election, [*working, _health(listener, [election, *working], counted)])
+    # What these cannot do is no reason to take the replica out of its Service: it goes on with everything else.
+    beside: list[Part] = []
+    if not settings.no_watch:
+        beside += findings.parts(api, ledger, election, counted, complaints)
+    facts = discovery.discovery(settings, api, election.leads, counted, complaints)
+    if not settings.no_discovery:
+        beside.append(rounds(discovery.NAME, facts.once, seconds=settings.discovery_seconds))
+    election.on_lost = functools.partial(_lost, counted, facts)
+    return Crew(election, [*working, *beside, _health(listener, [election, *working], beside, counted)])
 
 
-def _health(listener: socket.socket, parts: Sequence[Part], counted: Metrics) -> Health:
+def _lost(counted: Metrics, facts: Discovery) -> None:
+    led_no_more(counted)
+    facts.forget()
+
+
+def _health(listener: socket.socket, parts: Sequence[Part], beside: Sequence[Part], counted: Metrics) -> Health:
     return Health(
         listener,
-        live=lambda: {part.name: "" if part.alive() else "it does not come round" for part in parts},
+        live=lambda: {part.name: "" if part.alive() else "it does not come round" for part in (*parts, *beside)},
         ready=lambda: {part.name: part.problem() for part in parts},
         registry=counted.registry,
     )
