@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.test_controller_run import answering, kubeconfig
-from tests.test_deploy import BASE, CERTS, ROOT, documents, plural
+from tests.test_deploy import CERTS, ROOT, documents, plural
 from webhook.cli import main
 from webhook.controller.api import Api, ApiError, ConnectionSettingsError, Thing
 from webhook.uninstall import kinds, removal, run
@@ -513,14 +513,12 @@ def test_a_namespace_that_is_being_removed_is_waited_for(installed: Cluster) -> 
 
 
 def test_every_object_that_we_ship_is_of_a_kind_that_is_removed_and_carries_the_label() -> None:
-    components = sorted((ROOT / "deploy" / "components").rglob("*.yaml"))
-    shipped = [
-        one
-        for one in documents(*sorted(BASE.glob("*.yaml")), *components, *sorted(CERTS.glob("*.yaml")))
-        if one.get("$patch") != "delete" and not one["apiVersion"].startswith(("kustomize.", "drainproof.dev/"))
-    ]
-    assert len(shipped) > 20
-    for one in shipped:
+    lists = [*(ROOT / "deploy").rglob("kustomization.yaml"), CERTS / "kustomization.yaml"]
+    named = {one.parent / name for one in lists for name in documents(one)[0].get("resources", [])}
+    shipped = documents(*sorted(path for path in named if path.is_file()))
+    objects = [one for one in shipped if not one["apiVersion"].startswith("drainproof.dev/")]  # never applied
+    assert len(objects) > 20
+    for one in objects:
         assert_is_removed(one)
 
 
