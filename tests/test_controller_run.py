@@ -63,7 +63,7 @@ def answering(folder: Path, status: int, body: bytes, **headers: str) -> Iterato
             self.end_headers()
             self.wfile.write(body)
 
-        do_PUT = do_PATCH = do_GET  # noqa: N815
+        do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

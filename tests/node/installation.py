@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException, HTTPSConnection
@@ -23,10 +25,11 @@ WEBHOOK: Final = "app.kubernetes.io/component=webhook"
 PORT: Final = 8443
 REPLICAS: Final = 2
 OVERLAY: Final = "deploy/overlays/cluster-wide"
-# All that an installation makes outside its namespace, and all in it that holds or grants something.
+# All that an installation makes.
 KINDS: Final = (
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings,namespaces,"
-    "priorityclasses,roles,rolebindings,serviceaccounts,secrets,leases,deployments,services"
+    "priorityclasses,roles,rolebindings,serviceaccounts,secrets,leases,configmaps,jobs,deployments,services,"
+    "networkpolicies,poddisruptionbudgets,horizontalpodautoscalers"
 )
 PLACE: Final = '{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}'
 
@@ -50,21 +53,38 @@ def install(ring: Ring, folder: Path) -> None:
     wait_until_ready(ring)
 
 
-def uninstall(ring: Ring, removing: Path | Callable[[], object]) -> None:
-    """Run the commands under "Uninstalling" in docs/install.md.
+def uninstall(ring: Ring, way: str, folder: Path | None = None, helm: Callable[..., object] | None = None) -> None:
+    """Run the block of commands under "Uninstalling" in docs/install.md that begins with `way`.
 
-    A kustomization takes the place of the overlay in them; what is called, that of the command with the overlay.
+    A kustomization in `folder` takes the place of the overlay; `helm` is called for that program.
     """
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    found = re.search(r"^## Uninstalling$.*?^```$(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    for line in found[1].strip().splitlines():
-        program, *words = shlex.split(line, comments=True)
-        assert program == "kubectl"
-        if OVERLAY in words and not isinstance(removing, Path):
-            removing()
+    for program, *words in commands(way):
+        if program == "helm":
+            assert helm is not None
+            helm(*words)
+        elif program == "drainproof":
+            drainproof(ring, *words)
         else:
-            ring.kubectl(*(str(removing) if word == OVERLAY else word for word in words), timeout=120)
+            ring.kubectl(*(str(folder) if word == OVERLAY else word for word in words), timeout=120)
+
+
+def commands(way: str) -> list[list[str]]:
+    """The words of each command in the block under "Uninstalling" that begins with `way`."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Uninstalling\n")[2]
+    blocks = [block.strip() for block in re.findall(r"^```$(.*?)^```$", section, re.MULTILINE | re.DOTALL)]
+    block = next(one for one in blocks if one.startswith(way))
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
+
+
+def drainproof(ring: Ring, *words: str) -> str:
+    """What a command of ours says, run on the host as the administrator. Its end in an error fails the test."""
+    environment = {**ring.plane.environment, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "webhook", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert not done.returncode, done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 def things(ring: Ring) -> set[str]:

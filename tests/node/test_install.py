@@ -69,7 +69,7 @@ def installed(installable: Ring, tmp_path_factory: pytest.TempPathFactory) -> It
     installation.wait_until_ready(installable)
     yield Installed(folder, before, seconds)
     if installation.things(installable) != before:  # only where the last test was not reached
-        installation.uninstall(installable, folder)
+        installation.uninstall(installable, "drainproof")
 
 
 def job(name: str, namespace: str = "default") -> dict[str, Any]:
@@ -202,8 +202,9 @@ def scale(ring: Ring, replicas: int) -> None:
 
 def test_uninstalling_leaves_nothing_and_mended_jobs_stay(installable: Ring, installed: Installed) -> None:
     assert is_mended(installable.plane.create(job("stays")))
-    installation.uninstall(installable, installed.folder)
-    assert installation.things(installable) == installed.before
+    installation.uninstall(installable, "drainproof")
     assert installable.kubectl("get", "pods", "--all-namespaces", f"--selector={WEBHOOK}", "-o", "name").stdout == ""
     assert is_mended(installable.plane.get("job", "stays"))
     installable.kubectl("delete", "job", "stays", "--timeout=50s")
+    assert installation.things(installable) == installed.before
+    assert installation.drainproof(installable, "uninstall") == "There is nothing left to remove.\n"
