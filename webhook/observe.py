@@ -22,9 +22,10 @@ WOULD: Final[Mapping[str, str]] = {
     "denied": "would-deny",
     "guarded": "would-guard",
     "mended": "would-mend",
+    "stamped": "would-stamp",
     "warned": "would-warn",
 }
-CHANGED: Final[Mapping[Deed, str]] = {"mutate": "mended", "guard": "guarded"}
+CHANGED: Final[Mapping[Deed, str]] = {"mutate": "mended", "guard": "guarded", "stamp": "stamped"}
 REASON: Final = 256  # characters of a reason in a log line
 
 
