@@ -111,7 +111,7 @@ class _Desk:
         try:
             body = await intake.body(request, self.body_seconds, self.state.known_clients_only)
         except intake.CallError as error:
-            observe.failed(self.metrics, error.fault, deed=deed, text=str(error))
+            observe.failed(self.metrics.errors, error.fault, deed=deed, text=str(error))
             return intake.refusal(error)
         return self.answer(body, deed)
 
@@ -124,11 +124,11 @@ class _Desk:
         try:
             request, verdict, content = decide(body, policy, deed)
         except ReviewError as error:
-            observe.failed(self.metrics, "not-a-review", deed=deed, text=str(error))
+            observe.failed(self.metrics.errors, "not-a-review", deed=deed, text=str(error))
             return PlainTextResponse(f"{error}\n", 400)
         except UndecidedError as error:
             fault: Fault = "rule" if error.rule else "exception"
-            observe.failed(self.metrics, fault, deed=deed, uid=error.request.uid, rule=error.rule)
+            observe.failed(self.metrics.errors, fault, deed=deed, uid=error.request.uid, rule=error.rule)
             return PlainTextResponse(f"The review could not be decided: {error}; this is a fault of drainproof.\n", 500)
         observe.reviewed(self.metrics, deed, request, verdict, time.perf_counter() - started)
         return Response(content, media_type="application/json")
