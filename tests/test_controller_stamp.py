@@ -541,14 +541,14 @@ def test_a_stamp_that_is_being_stored_when_the_end_comes_is_stored(pair: Pair) -
 def names(*changes: Any, **settings: Any) -> list[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener, bound("127.0.0.1", 0) as address:
         crew = composed(Settings(**settings), Pods(), listener, address if changes else None)
-    return [part.name for part in crew.parts]
+    return [part.name for part in (*crew.parts, *crew.answering)]
 
 
 def test_the_parts_are_those_that_the_settings_ask_for(tmp_path: Path) -> None:
     pair = {"certificate": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
     assert names() == ["rotation", "injection", "health"]
-    assert names("stamp", **pair) == ["rotation", "injection", "stamp", "health"]
-    assert names("stamp", **pair, certificates="external", policy=tmp_path / "p") == ["stamp", "health"]
+    assert names("stamp", **pair) == ["rotation", "injection", "health", "stamp"]
+    assert names("stamp", **pair, certificates="external", policy=tmp_path / "p") == ["health", "stamp"]
 
 
 def test_without_an_api_server_deletions_are_allowed_in_time_and_the_process_ends_after_its_drain(

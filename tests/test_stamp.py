@@ -59,6 +59,17 @@ def answer(review: Any, policy: Policy = POLICY, deed: Any = "stamp") -> dict[st
     return response
 
 
+def test_what_an_api_server_really_sends_is_stamped() -> None:
+    """Captured from kube-apiserver 1.37.2; a user with Karpenter's name deleted with its options."""
+    review = orjson.loads((CASES / "deletion" / "forced.stamped.json").read_bytes())
+    request, verdict, _ = decide(orjson.dumps(review), POLICY, "stamp")
+    assert answer(review)["auditAnnotations"] == {"mended": RULE_ID}
+    scheduled, disrupted = verdict.object["status"]["conditions"]
+    assert scheduled == request.old["status"]["conditions"][0]
+    assert disrupted == condition(USER)
+    assert merged(verdict.object, {"status": {"conditions": [scheduled]}}) == request.old
+
+
 @pytest.mark.parametrize("case", every_deletion())
 def test_a_deletion_makes_of_a_pod_what_its_table_says(case: Case) -> None:
     before = copy.deepcopy(case.given)

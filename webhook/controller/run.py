@@ -36,8 +36,8 @@ from webhook.observe import LOG, said
 from webhook.rules import RULES
 from webhook.watched import Watched
 
-END_SECONDS: Final = 10.0  # for what is under way when a signal comes: a drain, too
-RELEASE_SECONDS: Final = 5.0  # after that, for giving up the Lease
+END_SECONDS: Final = 5.0  # for what is under way when a signal comes
+LAST_SECONDS: Final = 10.0  # after that, for giving up the Lease, and for a drain
 
 
 @click.command()
@@ -80,10 +80,14 @@ def controller(**given: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """All parts: those that work, and the election of who does, which ends after them."""
+    """All parts: those that work, the election of who does, which ends after them, and those that only answer.
+
+    These drain, and no other replica has to wait for that before it may lead.
+    """
 
     election: Lease
     parts: Sequence[Part]
+    answering: Sequence[Part] = ()
 
     def until_signalled(self) -> None:
         """Runs everything until SIGTERM or SIGINT; a second signal ends the process at once."""
@@ -98,15 +102,16 @@ class Crew:
         self.run(stop)
 
     def run(self, stop: Event) -> None:
-        """Runs everything until `stop` is set; then the parts end, and the Lease is given up last."""
+        """Runs everything until `stop` is set; then the parts end, and the Lease is given up after them."""
         given_up = Event()
+        answering = [_started(part, stop) for part in self.answering]
         working = [_started(part, stop) for part in self.parts]
         electing = _started(self.election, given_up)
         stop.wait()
         said("stopping")
         _joined(working, END_SECONDS)
         given_up.set()
-        _joined([electing], RELEASE_SECONDS)
+        _joined([electing, *answering], LAST_SECONDS)
 
 
 def composed(settings: Settings, api: Api, listener: socket.socket, stamping: socket.socket | None = None) -> Crew:
@@ -120,9 +125,9 @@ def composed(settings: Settings, api: Api, listener: socket.socket, stamping: so
     working: list[Part] = []
     if settings.certificates == "own":
         working += _certificates(settings, api, election, counted, complaints)
-    if stamping:
-        working.append(_stamp(settings, api, stamping, counted, complaints))
-    return Crew(election, [*working, _health(listener, [election, *working], counted)])
+    answering = [_stamp(settings, api, stamping, counted, complaints)] if stamping else []
+    health = _health(listener, [election, *working, *answering], counted)
+    return Crew(election, [*working, health], answering)
 
 
 def _certificates(
