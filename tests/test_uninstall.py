@@ -60,7 +60,9 @@ class Cluster(Api):
         body: Any = None,
         form: str = "",
         query: Mapping[str, str] | None = None,
+        seconds: float = 0,
     ) -> dict[str, Any]:
+        assert not seconds
         assert method == {"list": "GET", "get": "GET", "delete": "DELETE"}[verb]
         self.calls.append((verb, thing))
         status = self.refusals.get((verb, thing.resource), self.refusals.get((verb, thing.name)))

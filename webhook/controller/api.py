@@ -14,8 +14,10 @@ from kubernetes import client, config
 from webhook import __version__
 
 SECONDS: Final = 4.0  # for one call; less than a Lease has left when its holder stops to lead
+CONNECTIONS: Final = 16  # that are kept: more than there are threads of ours that call at once
 _TYPES: Final = {
     "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",  # JSON is YAML
 }
@@ -45,22 +47,31 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """An object, or without a name all objects of a kind; `prefix` is /api/v1 or /apis/<group>/<version>."""
+    """An object, or without a name all objects of a kind; `prefix` is /api/v1 or /apis/<group>/<version>.
+
+    With a subresource, that part of the object.
+    """
 
     prefix: str
     resource: str
     name: str = ""
     namespace: str = ""
+    subresource: str = ""
 
     @property
     def path(self) -> str:
         """The path of its URL."""
         parts = ["namespaces", self.namespace] if self.namespace else []
-        parts += [self.resource, *([self.name] if self.name else [])]
+        parts += filter(None, (self.resource, self.name, self.subresource))
         return "/".join([self.prefix, *(quote(part, safe="") for part in parts)])
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.resource, "/".join(filter(None, (self.namespace, self.name))))))
+        return " ".join(filter(None, (self.kind, "/".join(filter(None, (self.namespace, self.name))))))
+
+    @property
+    def kind(self) -> str:
+        """What a rule of RBAC calls it: `pods`, `pods/status`."""
+        return "/".join(filter(None, (self.resource, self.subresource)))
 
 
 class Api:
@@ -101,6 +112,13 @@ class Api:
         """Changes the fields given. With metadata.resourceVersion it fails with 409 where that is not the newest."""
         return self._call("PATCH", "patch", thing, body, "merge")
 
+    def strategic(self, thing: Thing, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Changes the fields given, and of lists with a key the items given. `seconds` is how long it may take.
+
+        With metadata.uid it fails where that is not the object's.
+        """
+        return self._call("PATCH", "patch", thing, body, "strategic", seconds=seconds)
+
     def patch(self, thing: Thing, steps: list[dict[str, Any]]) -> dict[str, Any]:
         """Changes an object by the steps of RFC 6902."""
         return self._call("PATCH", "patch", thing, steps, "json")
@@ -130,11 +148,12 @@ class Api:
         body: object = None,
         form: str = "",
         query: Mapping[str, str] | None = None,
+        seconds: float = 0,
     ) -> dict[str, Any]:
         url = self._configuration.host + thing.path + (f"?{urlencode(query)}" if query else "")
         kind, accepted = _TYPES.get(form, "application/json"), _ACCEPTED.get(form, "application/json")
         content = None if body is None else json.dumps(body)
-        timeout = urllib3.Timeout(total=self._seconds)
+        timeout = urllib3.Timeout(total=seconds or self._seconds)
         try:
             headers = {"Accept": accepted, "Content-Type": kind, **self._headers()}
             answer = self._pool.request(
@@ -158,6 +177,7 @@ def connect(kubeconfig: Path | str | None, context: str | None = None, **more: A
     it is the current one. Raises ConnectionSettingsError.
     """
     configuration = client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
     loading: Any = config  # these functions have no types
     try:
         if kubeconfig:
