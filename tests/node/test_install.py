@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests import rights
 from tests.node import installation
 from tests.node.image import BUSYBOX
 from tests.node.installation import NAMESPACE, WEBHOOK
@@ -19,34 +20,10 @@ pytestmark = pytest.mark.timeout(900)  # the first test builds the image, and on
 
 MENDED_SECONDS: Final = 60
 INJECT: Final = "drainproof.dev/inject"
-CONTROLLER: Final = "system:serviceaccount:drainproof:drainproof-controller"
 CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 FAILED_OPEN: Final = re.compile(
     r'^apiserver_admission_webhook_fail_open_count\{name="(jobs\.\w+)\.drainproof\.dev".*\} (\d+)$', re.MULTILINE
 )
-MAY: Final = [
-    *((verb, f"secrets/{name}") for verb in ("get", "create", "patch") for name in ("drainproof-tls", "drainproof-ca")),
-    *((verb, "leases/drainproof-controller") for verb in ("get", "create", "update")),
-    ("list", "endpointslices"),
-    *((verb, f"{kind}/drainproof") for verb in ("get", "patch") for kind in CONFIGURATIONS),
-]
-MAY_NOT: Final = [
-    *((verb, "secrets") for verb in ("get", "list", "watch", "create", "patch", "update", "delete")),
-    *((verb, "secrets/drainproof-tls") for verb in ("list", "watch", "update", "delete")),
-    *((verb, "secrets/another") for verb in ("get", "create", "patch")),
-    *((verb, "leases") for verb in ("get", "list", "create", "update", "delete")),
-    *((verb, "leases/drainproof-controller") for verb in ("patch", "delete")),
-    *((verb, "endpointslices") for verb in ("get", "create", "update", "patch", "delete")),
-    *((verb, kind) for verb in ("list", "create", "patch", "update", "delete") for kind in CONFIGURATIONS),
-    *((verb, f"{kind}/drainproof") for verb in ("update", "delete") for kind in CONFIGURATIONS),
-    *((verb, f"{kind}/another") for verb in ("get", "patch") for kind in CONFIGURATIONS),
-    *((verb, kind) for verb in ("get", "list", "create", "delete") for kind in ("pods", "jobs.batch", "configmaps")),
-    *((verb, "deployments.apps") for verb in ("get", "patch")),
-    *((verb, kind) for verb in ("create", "bind", "escalate") for kind in ("clusterroles", "roles")),
-    ("create", "serviceaccounts/token"),
-    ("impersonate", "users"),
-    ("create", "pods/exec"),
-]
 
 
 @dataclass(frozen=True)
@@ -142,13 +119,12 @@ def test_a_dry_run_shows_what_would_be_and_leaves_nothing(installable: Ring) -> 
 
 @pytest.mark.usefixtures("installed")
 def test_the_controller_may_do_what_it_needs_and_nothing_else(installable: Ring) -> None:
-    told = {}
-    for verb, what in (*MAY, *MAY_NOT):
-        words = ("auth", "can-i", verb, what, f"--as={CONTROLLER}", "--namespace", NAMESPACE)
-        told[verb, what] = installable.kubectl(*words, check=False).stdout.strip()
-    assert told == {**dict.fromkeys(MAY, "yes"), **dict.fromkeys(MAY_NOT, "no")}
-    elsewhere = ("auth", "can-i", "get", "secrets/drainproof-tls", f"--as={CONTROLLER}", "--namespace=default")
-    assert installable.kubectl(*elsewhere, check=False).stdout == "no\n"
+    asked = {*rights.MAY, *rights.MAY_NOT, *rights.STAMP}
+    assert rights.allowed(installable.plane, asked) == set(rights.MAY)
+    assert rights.allowed(installable.plane, asked, "default") == {*rights.EVERYWHERE, *rights.CONFIGURING}
+    words = ("auth", "can-i", "get", "secrets/drainproof-tls", f"--as={rights.ACCOUNT}", "--namespace")
+    said = [installable.kubectl(*words, one, check=False).stdout for one in (NAMESPACE, "default")]
+    assert said == ["yes\n", "no\n"]
 
 
 def test_only_namespaces_that_opt_in_are_looked_at(installable: Ring, installed: Installed, tmp_path: Path) -> None:
