@@ -13,7 +13,7 @@ import pytest
 from tests import rights
 from tests.node import installation
 from tests.node.image import BUSYBOX
-from tests.node.installation import NAMESPACE, WEBHOOK
+from tests.node.installation import CONTROLLER, NAMESPACE, WEBHOOK
 from tests.node.ring import Ring
 
 pytestmark = pytest.mark.timeout(900)  # the first test builds the image, and on a new machine its base
@@ -97,7 +97,7 @@ def test_the_api_server_calls_the_service_and_trusts_the_ca_of_the_controller(in
 @pytest.mark.usefixtures("installed")
 def test_the_webhook_has_two_replicas_without_a_token_and_the_controller_has_one_with_it(installable: Ring) -> None:
     replicas = installation.pods(installable)
-    (controller,) = installation.pods(installable, "app.kubernetes.io/component=controller")
+    (controller,) = installation.pods(installable, CONTROLLER)
     assert len(replicas) == installation.REPLICAS
     mounted = "/var/run/secrets/kubernetes.io"
     for pod in (*replicas, controller):
@@ -149,6 +149,71 @@ def test_only_namespaces_that_opt_in_are_looked_at(installable: Ring, installed:
 
 def is_looked_at(ring: Ring, namespace: str) -> bool:
     return "podFailurePolicy" in dry_run(ring, namespace)["spec"]
+
+
+KARPENTER: Final = "system:serviceaccount:kube-system:karpenter"
+STAMP: Final = "pods.stamp.drainproof.dev"
+# What an apply without the component leaves behind, as docs/install.md says.
+LEFT: Final = (
+    ("delete", "clusterrole,clusterrolebinding", "drainproof-stamp"),
+    ("-n", NAMESPACE, "delete", "service,poddisruptionbudget", "drainproof-controller"),
+)
+
+
+def test_with_the_stamp_a_job_does_not_count_what_karpenter_deletes(
+    installable: Ring, installed: Installed, tmp_path: Path
+) -> None:
+    rules = {"disruption-stamp": {"fix": True}}
+    folder = installation.kustomization(tmp_path, components=["disruption-stamp"], rules=rules)
+    page = (installation.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert all(f"`kubectl {' '.join(words)}`" in page for words in LEFT)
+    try:
+        installable.kubectl("apply", "--server-side", "-k", str(folder))
+        installation.wait_until_ready(installable, 2, CONTROLLER)
+        installation.until(lambda: STAMP in trusted(installable), seconds=30)
+        asked = {*rights.MAY, *rights.MAY_NOT, *rights.STAMP}
+        assert rights.allowed(installable.plane, asked) == {*rights.MAY, *rights.STAMP}
+        installable.plane.create(works("forced"))
+        installation.until(lambda: is_running(installable, "forced"), seconds=50)
+        (before,) = pods_of(installable, "forced")
+        as_karpenter = ("--wait=false", f"--as={KARPENTER}", "--as-group=system:masters")
+        installable.kubectl("delete", before, "--grace-period=20", *as_karpenter)
+        (marked,) = disruptions(installable, before)
+        assert (marked["status"], marked["reason"]) == ("True", "DeletionByKarpenter")
+        installation.until(lambda: pods_of(installable, "forced") not in ([], [before]), seconds=60)
+        assert installable.plane.get("job", "forced")["status"].get("failed", 0) == 0
+        installable.kubectl("delete", "job", "forced", "--timeout=50s")
+    finally:
+        installable.kubectl("apply", "--server-side", "-k", str(installed.folder))
+        for words in LEFT:
+            installable.kubectl(*words, "--ignore-not-found")
+    installation.wait_until_ready(installable, 1, CONTROLLER)
+    assert STAMP not in {webhook["name"] for webhook in configurations(installable)}
+
+
+def works(name: str) -> dict[str, Any]:
+    """A Job that fails when it is stopped."""
+    made = job(name)
+    made["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", "trap 'sleep 3; exit 1' TERM; sleep 600 & wait"]
+    return made
+
+
+def trusted(ring: Ring) -> set[str]:
+    """The webhooks with a CA that the API server goes by."""
+    return {webhook["name"] for webhook in configurations(ring) if webhook["clientConfig"].get("caBundle")}
+
+
+def pods_of(ring: Ring, job: str) -> list[str]:
+    return ring.kubectl("get", "pods", f"--selector=batch.kubernetes.io/job-name={job}", "-o", "name").stdout.split()
+
+
+def is_running(ring: Ring, job: str) -> bool:
+    return any(ring.plane.get(pod)["status"]["phase"] == "Running" for pod in pods_of(ring, job))
+
+
+def disruptions(ring: Ring, pod: str) -> list[dict[str, Any]]:
+    conditions = ring.plane.get(pod)["status"]["conditions"]
+    return [one for one in conditions if one["type"] == "DisruptionTarget"]
 
 
 @pytest.mark.usefixtures("installed")
