@@ -12,9 +12,10 @@ CONTAINERS: Final = {"restartPolicy": "Never", "containers": [{"name": "worker",
 
 
 def namespace(plane: ControlPlane, name: str, **labels: str) -> None:
-    """Makes a namespace in which Pods are accepted."""
+    """Makes a namespace in which Pods are accepted, and a Node of its name, without which bound Pods are collected."""
     metadata = {"name": name, "labels": labels}
     plane.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    plane.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=20s")
 
 
@@ -26,10 +27,11 @@ def owner(plane: ControlPlane, namespace: str, name: str = "owner") -> dict[str,
     return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made["metadata"]["uid"], "controller": True}
 
 
-def pod(namespace: str, name: str, *owners: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A guarded Pod with these owners."""
+def pod(namespace: str, name: str, *owners: dict[str, Any], bound: bool = False) -> dict[str, Any]:
+    """A guarded Pod with these owners; one that is bound to a Node does not go before its time."""
+    spec = {**CONTAINERS, **({"nodeName": namespace} if bound else {})}
     metadata = {"name": name, "namespace": namespace, "annotations": {MARK: ON}, "ownerReferences": [*owners]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**CONTAINERS, **spec}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def condition(reason: str, status: str = "True") -> dict[str, str]:

@@ -109,7 +109,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.s
 def owner(control_plane: ControlPlane) -> Iterator[dict[str, Any]]:
     jobpods.namespace(control_plane, NAMESPACE)
     made = jobpods.owner(control_plane, NAMESPACE)
-    control_plane.create(pod(NAMESPACE, "canary", made, nodeName="somewhere"))
+    control_plane.create(pod(NAMESPACE, "canary", made, bound=True))
     yield made
     words = ("-n", NAMESPACE, "--all", "--grace-period=0", "--force", "--wait=false")
     control_plane.kubectl("delete", "pods", *words)
@@ -144,7 +144,7 @@ class Outcome:
 
 def acted(plane: ControlPlane, case: Case, name: str, owner: dict[str, Any]) -> Outcome:
     """What comes of acting on a new Pod."""
-    plane.create(pod(NAMESPACE, name, owner, nodeName="somewhere"))
+    plane.create(pod(NAMESPACE, name, owner, bound=True))
     before, begun = failed_open(plane, case.name), time.monotonic()
     said = case.acts(plane, name)
     seconds = time.monotonic() - begun

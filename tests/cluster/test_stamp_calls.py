@@ -84,7 +84,7 @@ def stamp(
 def test_a_running_pod_of_a_job_that_karpenter_deletes_is_asked_about_each_time(
     control_plane: ControlPlane, stamp: Responder, owner: dict[str, Any]
 ) -> None:
-    control_plane.create(pod(NAMESPACE, "forced", owner, nodeName="somewhere"))
+    control_plane.create(pod(NAMESPACE, "forced", owner, bound=True))
     reported(control_plane, "forced", phase="Running")
     delete(control_plane, "pod", "forced", "--grace-period=29")
     (asked,) = stamp.heard
@@ -98,7 +98,7 @@ def test_a_running_pod_of_a_job_that_karpenter_deletes_is_asked_about_each_time(
     # Nobody has marked it: where that failed, the next try is asked about again. Its kubelet is not, when it is over.
     delete(control_plane, "pod", "forced", "--grace-period=10", user="system:serviceaccount:karpenter:karpenter")
     assert stamp.names() == ["forced"] * 2
-    delete(control_plane, "pod", "forced", "--grace-period=0", "--force", user="system:node:somewhere")
+    delete(control_plane, "pod", "forced", "--grace-period=0", "--force", user=f"system:node:{NAMESPACE}")
     assert stamp.names() == ["forced"] * 2
 
 
@@ -174,7 +174,7 @@ def test_a_namespace_that_is_left_out_is_left_out_here_too(
 def test_an_eviction_by_karpenter_is_no_deletion(
     control_plane: ControlPlane, stamp: Responder, owner: dict[str, Any]
 ) -> None:
-    control_plane.create(pod(NAMESPACE, "evicted", owner, nodeName="somewhere"))
+    control_plane.create(pod(NAMESPACE, "evicted", owner, bound=True))
     stamp.heard.clear()
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted"}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/evicted/eviction"
@@ -187,7 +187,7 @@ def test_an_eviction_by_karpenter_is_no_deletion(
         control_plane, "pod", "evicted", "--grace-period=1"
     )  # Karpenter's, when the time is over: it is marked already
     assert stamp.heard == []
-    delete(control_plane, "pod", "evicted", "--grace-period=0", "--force", user="system:node:somewhere")
+    delete(control_plane, "pod", "evicted", "--grace-period=0", "--force", user=f"system:node:{NAMESPACE}")
 
 
 def test_500_other_deletions_and_reports_cause_no_call(

@@ -194,7 +194,11 @@ def test_with_the_stamp_a_job_does_not_count_what_karpenter_deletes(
 def works(name: str) -> dict[str, Any]:
     """A Job that fails when it is stopped."""
     made = job(name)
-    made["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", "trap 'sleep 3; exit 1' TERM; sleep 600 & wait"]
+    made["spec"]["template"]["spec"]["containers"][0]["command"] = [
+        "sh",
+        "-c",
+        "trap 'sleep 3; exit 1' TERM; sleep 600 & wait",
+    ]
     return made
 
 
