@@ -25,6 +25,7 @@ HOOK_JOBS: Final = ("drainproof-uninstall", "drainproof-leftovers")
 SHARED: Final = {
     "mutating.yaml": DEPLOY / "base" / "mutating.yaml",
     "validating.yaml": DEPLOY / "base" / "validating.yaml",
+    "stamp.yaml": DEPLOY / "components" / "disruption-stamp" / "stamp.yaml",
     "alerts.yaml": DEPLOY / "components" / "monitoring" / "alerts.yaml",
     "dashboard.json": DEPLOY / "components" / "monitoring" / "dashboard.json",
 }
@@ -91,6 +92,96 @@ def test_monitoring_is_the_overlay(program: Path) -> None:
     assert made(program, *(f"monitoring.{part}.enabled=true" for part in parts)) == overlay
 
 
+STAMPING: Final = {"disruption-stamp": {"fix": True}}
+
+
+def test_the_stamp_is_the_component_with_its_line_in_the_policy(program: Path, tmp_path: Path) -> None:
+    component = objects(manifests.composed(tmp_path, "disruption-stamp"))
+    del component["Namespace", "drainproof"]
+    component["ConfigMap", "drainproof-policy"]["data"]["policy.yaml"]["rules"] = STAMPING
+    assert made(program, "stamp.enabled=true") == component
+
+
+def test_all_together_is_all_components(program: Path, tmp_path: Path) -> None:
+    components = ("disruption-stamp", "cert-manager", "namespace-opt-in", "fail-closed", "monitoring")
+    composed = objects(manifests.composed(tmp_path, *components))
+    del composed["Namespace", "drainproof"]
+    composed["ConfigMap", "drainproof-policy"]["data"]["policy.yaml"]["rules"] = STAMPING
+    values = ("stamp.enabled=true", "certificates.source=cert-manager", "webhooks.namespaces=opt-in")
+    monitoring = (f"monitoring.{part}.enabled=true" for part in ("serviceMonitor", "rules", "dashboard"))
+    assert made(program, *values, "webhooks.failurePolicy=Fail", *monitoring) == composed
+
+
+def test_what_the_policy_says_of_the_stamp_counts_before_the_switch(program: Path) -> None:
+    values = ("stamp.enabled=true", "policy.mode=monitor", "policy.rules.grace-budget.level=warn")
+    rule = "policy.rules.disruption-stamp"
+    given = {"mode": "monitor", "rules": {**STAMPING, "grace-budget": {"level": "warn"}}}
+    assert policy(made(program, *values)).items() >= given.items()
+    found = made(program, *values, f"{rule}.fix=false")
+    assert policy(found)["rules"]["disruption-stamp"] == {"fix": False}
+    assert ("Service", "drainproof-controller") in found
+
+
+def test_the_stamp_is_asked_for_the_users_that_the_policy_names(program: Path) -> None:
+    rule = "policy.rules.disruption-stamp.users"
+    found = made(program, "stamp.enabled=true", f"{rule}={{system:serviceaccount:*:scaler.*,node-?}}")
+    expression = "request.userInfo.username.matches(r'^(system:serviceaccount:.*:scaler\\..*|node-.)$')"
+    stamp = found["ValidatingWebhookConfiguration", "drainproof"]["webhooks"][-1]
+    assert stamp["matchConditions"][0] == {"name": "by-karpenter", "expression": expression}
+    assert policy(found)["rules"]["disruption-stamp"]["fix"] is True
+
+
+def policy(found: Objects) -> dict[str, Any]:
+    document: dict[str, Any] = found["ConfigMap", "drainproof-policy"]["data"]["policy.yaml"]
+    return document
+
+
+def test_a_stamp_that_nothing_would_call_is_refused(program: Path) -> None:
+    done = template(program, "policy.rules.disruption-stamp.fix=true", check=False)
+    assert done.returncode
+    assert "nothing would call the stamp: set stamp.enabled" in done.stderr
+
+
+@pytest.mark.parametrize(("given", "replicas"), [("1", 2), ("3", 3)])
+def test_with_the_stamp_there_are_two_controllers_at_least(program: Path, given: str, replicas: int) -> None:
+    values = (f"controller.replicas={given}", "networkPolicy.from[0].ipBlock.cidr=192.0.2.0/24")
+    plain, stamping = made(program, *values), made(program, *values, "stamp.enabled=true")
+    name = ("Deployment", "drainproof-controller")
+    assert (plain[name]["spec"]["replicas"], stamping[name]["spec"]["replicas"]) == (int(given), replicas)
+    _, stamp = stamping["NetworkPolicy", "drainproof-controller"]["spec"]["ingress"]
+    assert stamp["from"] == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+
+
+def test_a_part_that_is_switched_off_has_no_rights(program: Path) -> None:
+    def granted(*values: str) -> set[str]:
+        roles = [one for (kind, _), one in made(program, *values).items() if kind in ("Role", "ClusterRole")]
+        return {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
+
+    watched, found_out = {"pods", "jobs", "events"}, {"nodepools", "deployments", "configmaps"}
+    assert granted() - granted("controller.watch=false") == watched
+    assert granted() - granted("controller.discovery=false") == found_out
+    both = ("controller.watch=false", "controller.discovery=false")
+    assert granted() - granted(*both) == watched | found_out
+    assert {kind for kind, name in made(program, *both) if name == "drainproof-controller"} >= {"Role", "Deployment"}
+    assert ("ClusterRole", "drainproof-controller") not in made(program, *both)
+    assert granted("stamp.enabled=true") - granted() == {"pods/status"}
+
+
+def test_karpenter_is_looked_for_where_the_values_say(program: Path) -> None:
+    places = ["nodes/karpenter", "nodes/scaler", "more/scaler"]
+    found = made(program, f"controller.karpenter={{{','.join(places)}}}")
+    (rule,) = (rule for rule in found["ClusterRole", "drainproof-controller"]["rules"] if rule["apiGroups"] == ["apps"])
+    assert rule["resourceNames"] == ["karpenter", "scaler"]
+    assert f"--karpenter={','.join(places)}" in flags(found)
+    off = made(program, "controller.watch=false", "controller.discovery=false")
+    assert {"--no-watch", "--no-discovery"} < set(flags(off))
+
+
+def flags(found: Objects) -> list[str]:
+    given: list[str] = found["Deployment", "drainproof-controller"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    return given
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_what_base_and_chart_share_is_the_same_file(name: str) -> None:
     # A copy, for a link out of the chart is lost where a chart is packed from a Git archive.
@@ -102,7 +193,7 @@ def test_what_base_and_chart_share_is_the_same_file(name: str) -> None:
 
 def test_nothing_of_another_namespace_is_left_over(program: Path) -> None:
     values = ("certificates.source=cert-manager", "monitoring.rules.enabled=true", "monitoring.dashboard.enabled=true")
-    for given in ((), (*values, "monitoring.serviceMonitor.enabled=true")):
+    for given in ((), (*values, "monitoring.serviceMonitor.enabled=true"), ("stamp.enabled=true",)):
         found = everything(program, *given, namespace="elsewhere")
         for (kind, name), one in found.items():
             assert one["metadata"].get("namespace") in ("elsewhere", None), (kind, name)
@@ -129,13 +220,18 @@ def test_validation_fails_closed_by_choice_and_mutation_never_does(program: Path
     assert {webhook["timeoutSeconds"] for webhook in webhooks} == {1}
 
 
-def test_a_certificate_of_ones_own_needs_no_controller(program: Path) -> None:
-    found = made(program, "certificates.source=secret", "certificates.caBundle=PEM", "certificates.secretName=mine")
-    assert not [name for _, name in found if name == "drainproof-controller"]
+def test_a_certificate_of_ones_own_is_left_to_whoever_makes_it(program: Path) -> None:
+    own = ("certificates.source=secret", "certificates.caBundle=PEM", "certificates.secretName=mine")
+    found = made(program, *own, "stamp.enabled=true")
+    assert "--certificates=external" in flags(found)
+    assert not [kind for kind, name in found if name == "drainproof-certificates"]
     webhooks = [webhook for one in found.values() for webhook in one.get("webhooks", [])]
     assert {webhook["clientConfig"]["caBundle"] for webhook in webhooks} == {"UEVN"}
-    volumes = found["Deployment", "drainproof"]["spec"]["template"]["spec"]["volumes"]
-    assert volumes[0]["secret"]["secretName"] == "mine"
+    for name in ("drainproof", "drainproof-controller"):
+        volumes = found["Deployment", name]["spec"]["template"]["spec"]["volumes"]
+        assert volumes[0]["secret"]["secretName"] == "mine"
+    idle = made(program, *own, "controller.watch=false", "controller.discovery=false")
+    assert not [kind for kind, name in idle if name == "drainproof-controller"]
 
 
 def test_an_issuer_of_ones_own_takes_the_place_of_ours(program: Path) -> None:
@@ -302,6 +398,9 @@ def test_our_own_rules_find_nothing_in_what_the_chart_makes(program: Path, tmp_p
         "image.digest=latest",
         "replicas=3",
         "priorityClass.value=2000000000",
+        "stamp.enable=true",
+        "controller.karpenter={karpenter}",
+        "controller.karpenter={}",
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(program: Path, value: str) -> None:

@@ -212,10 +212,10 @@ def calls(webhook: Deployment, namespace: str, name: str = "") -> list[str]:
     return [f"{line['deed']} {line['operation']}" for line in lines]
 
 
-def counted(plane: ControlPlane, metric: str) -> float:
-    """The sum of what the API server itself counted for our webhooks."""
+def counted(plane: ControlPlane, metric: str, name: str = ".drainproof.dev") -> float:
+    """The sum of what the API server itself counted for our webhooks, or for the one of this name."""
     text = plane.kubectl("get", "--raw", "/metrics").stdout
-    pattern = rf"^{metric}\{{[^}}]*\.drainproof\.dev\"[^}}]*\}} (\S+)$"
+    pattern = rf"^{metric}\{{[^}}]*{re.escape(name)}\"[^}}]*\}} (\S+)$"
     return sum(float(value) for value in re.findall(pattern, text, re.MULTILINE))
 
 

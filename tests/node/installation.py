@@ -22,6 +22,7 @@ REPOSITORY: Final = "registry.example/drainproof"
 IMAGE: Final = f"{REPOSITORY}:{__version__}"
 NAMESPACE: Final = "drainproof"
 WEBHOOK: Final = "app.kubernetes.io/component=webhook"
+CONTROLLER: Final = "app.kubernetes.io/component=controller"
 PORT: Final = 8443
 REPLICAS: Final = 2
 OVERLAY: Final = "deploy/overlays/cluster-wide"
@@ -34,14 +35,21 @@ KINDS: Final = (
 PLACE: Final = '{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}'
 
 
-def kustomization(folder: Path, overlay: str = "cluster-wide", components: Sequence[str] = ()) -> Path:
-    """`folder`, with a kustomization as docs/install.md shows one: an overlay, components, and the image."""
+def kustomization(
+    folder: Path, overlay: str = "cluster-wide", components: Sequence[str] = (), rules: Mapping[str, Any] | None = None
+) -> Path:
+    """`folder`, with a kustomization as docs/install.md shows one: an overlay, components, the image, and a policy."""
     deploy = Path(os.path.relpath(DEPLOY, folder.resolve()))
-    written = {
+    written: dict[str, Any] = {
         "resources": [str(deploy / "overlays" / overlay)],
         "components": [str(deploy / "components" / name) for name in components],
         "images": [{"name": "drainproof", "newName": REPOSITORY, "newTag": __version__}],
     }
+    if rules:
+        policy = {"apiVersion": "drainproof.dev/v1", "kind": "Policy", "rules": rules}
+        (folder / "policy.yaml").write_text(json.dumps(policy), encoding="utf-8")
+        ours = {"name": "drainproof-policy", "namespace": NAMESPACE, "behavior": "replace", "files": ["policy.yaml"]}
+        written["configMapGenerator"] = [{**ours, "options": {"disableNameSuffixHash": True}}]
     (folder / "kustomization.yaml").write_text(json.dumps(written), encoding="utf-8")
     return folder
 
@@ -104,12 +112,12 @@ def wait_until_mending(ring: Ring) -> None:
     until(lambda: probe(ring), seconds=90)
 
 
-def wait_until_ready(ring: Ring, replicas: int = REPLICAS) -> None:
-    """Returns once exactly so many Pods of the webhook are there, and all of them are ready.
+def wait_until_ready(ring: Ring, replicas: int = REPLICAS, labels: str = WEBHOOK) -> None:
+    """Returns once exactly so many Pods with these labels are there, and all of them are ready.
 
     The autoscaler, which looks every 15 seconds, makes the second one.
     """
-    until(lambda: len(running := pods(ring)) == replicas and all(map(_is_ready, running)), seconds=120)
+    until(lambda: len(running := pods(ring, labels)) == replicas and all(map(_is_ready, running)), seconds=120)
 
 
 def until(holds: Callable[[], bool], seconds: float) -> None:
