@@ -67,7 +67,8 @@ class World(Api):
         succeeded = document["status"]["phase"] == "Succeeded"
         self.jobs[name] = job(name, succeeded=int(succeeded))
 
-    def get(self, thing: Thing) -> Json | None:
+    def get(self, thing: Thing, form: str = "") -> Json | None:
+        del form
         self._trouble(thing)
         return self.jobs.get(thing.name)
 

@@ -19,11 +19,11 @@ from tests.undone import BY_KUBELET, job, path, pod, stopping, undone
 from webhook.controller import findings
 from webhook.controller import ledger as ledgers
 from webhook.controller.api import Api
+from webhook.controller.crew import Crew
 from webhook.controller.lease import Lease, lease
 from webhook.controller.ledger import Ledger
 from webhook.controller.mark import ANNOTATION, Found, Mark, mark_in
 from webhook.controller.metrics import Complaints, metrics
-from webhook.controller.run import Crew
 from webhook.core.undone import Stopped
 
 SECONDS: Final = 30.0

@@ -1,24 +1,24 @@
-"""`drainproof controller`: puts its parts together, runs them side by side, and ends them in order."""
+"""`drainproof controller`: puts its parts together and runs them."""
 
 import contextlib
-import functools
 import secrets
-import signal
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from threading import Event, Thread
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import click
 
-from webhook import observe
+from webhook import observe, policyfile
 from webhook.command import refuse
 from webhook.controller import api as apis
 from webhook.controller import discovery, findings, injection, rotation
+from webhook.controller import policy as policies
 from webhook.controller.api import Api
 from webhook.controller.authority import Plan
+from webhook.controller.crew import Crew
+from webhook.controller.deletion import Desk
 from webhook.controller.discovery import Discovery
 from webhook.controller.health import Health
 from webhook.controller.injection import Injection, Service
@@ -26,31 +26,38 @@ from webhook.controller.lease import Lease, lease
 from webhook.controller.ledger import Ledger
 from webhook.controller.metrics import Complaints, Metrics, led_no_more, metrics
 from webhook.controller.part import Part, Rounds
+from webhook.controller.policy import Chosen
 from webhook.controller.rotation import Rotation
 from webhook.controller.secret import Secrets, secret
 from webhook.controller.settings import Settings, options
-from webhook.inforce import by_default
-from webhook.listener import listening
-from webhook.observe import LOG, said
-
-END_SECONDS: Final = 5.0  # for what is under way when a signal comes, and again for giving up the Lease
+from webhook.controller.stamp import Files, Stamp
+from webhook.core import policy
+from webhook.listener import bound, listening
+from webhook.observe import said
+from webhook.rules import RULES
+from webhook.watched import Watched
 
 
 @click.command()
 @options
 def controller(**given: Any) -> None:
-    """Keeps the webhook's certificates, and the CA in its configurations, until SIGTERM or SIGINT.
+    """Keeps certificates and facts for the webhook, and watches its Jobs, until SIGTERM or SIGINT.
 
     It makes a CA and a serving certificate, stores them in Secrets, replaces them before they expire
     without a moment in which the API server does not trust what a replica serves, and puts the CA
-    back where something removes it. Of several replicas the one that holds the Lease works, and the
-    others stand by. Exits with 0 after a signal, with 1 where it cannot listen, and with 2 where a
-    setting is wrong or there is no way to an API server.
+    back where something removes it. It keeps Karpenter's version and the limits of NodePools in a
+    ConfigMap, and makes an Event on each Job that counts a Pod as a success which was stopped with
+    nobody vouching for its work. Of several replicas the one that holds the Lease works, and the
+    others stand by. With --certificate and --key every replica also answers reviews of deletions at
+    /stamp, as soon as there is something in these files, and goes by --policy; a changed file is taken
+    over, and one that cannot be used changes nothing. Exits with 0 after a signal, with 1 where it
+    cannot listen, and with 2 where a setting is wrong or there is no way to an API server.
 
     \b
     Examples:
       drainproof controller --namespace drainproof
       drainproof controller --kubeconfig ~/.kube/config --leaf-life 720h
+      drainproof controller --certificate tls.crt --key tls.key --policy policy.yaml
     """
     settings = Settings(**given)
     problems, api = list(settings.problems()), None
@@ -60,79 +67,80 @@ def controller(**given: Any) -> None:
         problems.append(str(error))
     if problems or api is None:
         refuse(problems)
-    with contextlib.closing(listening(settings.host, settings.port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listening(settings.host, settings.port))
+        stamping = stack.enter_context(bound(settings.host, settings.stamp_port)) if settings.pair else None
         observe.configure(settings.log_level)
-        crew = composed(settings, api, listener)
+        crew = composed(settings, api, listener, stamping)
         host, port = listener.getsockname()[:2]
         said("controller started", host=host, port=port, identity=crew.election.identity)
         crew.until_signalled()
     said("stopped")
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """All parts: those that work, and the election of who does, which ends after them."""
-
-    election: Lease
-    parts: Sequence[Part]
-
-    def until_signalled(self) -> None:
-        """Runs everything until SIGTERM or SIGINT; a second signal ends the process at once."""
-        stop = Event()
-
-        def stopping(number: int, _frame: object) -> None:
-            stop.set()
-            signal.signal(number, signal.SIG_DFL)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stopping)
-        self.run(stop)
-
-    def run(self, stop: Event) -> None:
-        """Runs everything until `stop` is set; then the parts end, and the Lease is given up last."""
-        given_up = Event()
-        working = [_started(part, stop) for part in self.parts]
-        electing = _started(self.election, given_up)
-        stop.wait()
-        said("stopping")
-        _joined(working)
-        given_up.set()
-        _joined([electing])
-
-
-def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
+def composed(settings: Settings, api: Api, listener: socket.socket, stamping: socket.socket | None = None) -> Crew:
     """The parts that `settings` ask for. A later part is one more line in `working` or `beside`."""
     counted = metrics()
     complaints = Complaints(counted)
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    ledger = Ledger(by_default)
+    chosen, default = _policy(settings), policy.default(RULES)
+    ledger = Ledger(lambda: policies.in_force(chosen) or default)
     place = lease(settings.namespace, settings.lease)
     election = Lease(api, place, identity, settings.lease_seconds, complaints, notes=ledger.annotations)
     counted.leader.set_function(lambda: float(election.leads()))
-    service = Service(settings.namespace, settings.service)
-    things = injection.configurations(settings.mutating, settings.validating)
-    serving, ca = (secret(settings.namespace, name) for name in (settings.secret, settings.ca_secret))
-    stored = Secrets(api, serving, ca, manager=f"drainproof-{identity}"[:128])
-    rotating = Rotation(
-        api, stored, things, service, plan(settings), settings.settle_seconds, election.leads, counted, complaints
-    )
-    injecting = Injection(api, things, service, stored.trusted, election.leads, counted, complaints)
-    rounds = functools.partial(Rounds, seconds=settings.poll_seconds, leads=election.leads, complaints=complaints)
-    working: list[Part] = [rounds(rotation.NAME, rotating.once), rounds(injection.NAME, injecting.once)]
-    # What these cannot do is no reason to take the replica out of its Service: it goes on with everything else.
+    facts = discovery.discovery(settings, api, election.leads, counted, complaints)
+    election.on_lost = partial(_lost, counted, facts)
+    working: list[Part] = []
+    if settings.certificates == "own":
+        working += _certificates(settings, api, election, counted, complaints)
+    answering = [_stamp(settings, api, stamping, chosen, counted, complaints)] if stamping else []
+    # What these cannot do is no reason to send no deletions to this replica: it goes on with everything else.
     beside: list[Part] = []
     if not settings.no_watch:
         beside += findings.parts(api, ledger, election, counted, complaints)
-    facts = discovery.discovery(settings, api, election.leads, counted, complaints)
     if not settings.no_discovery:
-        beside.append(rounds(discovery.NAME, facts.once, seconds=settings.discovery_seconds))
-    election.on_lost = functools.partial(_lost, counted, facts)
-    return Crew(election, [*working, *beside, _health(listener, [election, *working], beside, counted)])
+        beside.append(Rounds(discovery.NAME, facts.once, settings.discovery_seconds, election.leads, complaints))
+    if not stamping and settings.policy:
+        look = partial(policies.look, chosen)
+        beside.append(Rounds(policies.NAME, look, settings.poll_seconds / 2, lambda: True, complaints))
+    health = _health(listener, [election, *working, *answering], beside, counted)
+    return Crew(election, [*working, *beside, health], answering)
+
+
+def _policy(settings: Settings) -> Chosen:
+    if settings.policy is None:
+        return policy.default(RULES)
+    chosen = Watched(settings.policy, partial(policyfile.stated, rules=RULES))
+    policies.look(chosen)
+    return chosen
 
 
 def _lost(counted: Metrics, facts: Discovery) -> None:
     led_no_more(counted)
     facts.forget()
+
+
+def _certificates(
+    settings: Settings, api: Api, election: Lease, counted: Metrics, complaints: Complaints
+) -> Iterator[Part]:
+    services = tuple(Service(settings.namespace, name) for name in settings.services)
+    things = injection.configurations(settings.mutating, settings.validating)
+    serving, ca = (secret(settings.namespace, name) for name in (settings.secret, settings.ca_secret))
+    stored = Secrets(api, serving, ca, manager=f"drainproof-{election.identity}"[:128])
+    leads, settle = election.leads, settings.settle_seconds
+    rotating = Rotation(api, stored, things, services, plan(settings), settle, leads, counted, complaints)
+    injecting = Injection(api, things, services, stored.trusted, leads, counted, complaints)
+    for name, once in ((rotation.NAME, rotating.once), (injection.NAME, injecting.once)):
+        yield Rounds(name, once, settings.poll_seconds, leads, complaints)
+
+
+def _stamp(
+    settings: Settings, api: Api, listener: socket.socket, chosen: Chosen, counted: Metrics, complaints: Complaints
+) -> Stamp:
+    assert settings.pair is not None  # else there is no listener
+    files = Files(settings.pair, settings.client_ca, chosen)
+    desk = Desk(api, files.policy_in_force, counted, complaints)
+    return Stamp(listener, files, desk, settings.poll_seconds / 2)
 
 
 def _health(listener: socket.socket, parts: Sequence[Part], beside: Sequence[Part], counted: Metrics) -> Health:
@@ -146,29 +154,10 @@ def _health(listener: socket.socket, parts: Sequence[Part], beside: Sequence[Par
 
 def plan(settings: Settings) -> Plan:
     """What `settings` want of certificates. An API server asks for the first name."""
-    base = f"{settings.service}.{settings.namespace}"
+    bases = [f"{name}.{settings.namespace}" for name in settings.services]
     return Plan(
-        names=(f"{base}.svc", f"{base}.svc.cluster.local", base),
+        names=tuple(name for base in bases for name in (f"{base}.svc", f"{base}.svc.cluster.local", base)),
         leaf_life=settings.leaf_life,
         ca_life=settings.ca_life,
         grace=timedelta(seconds=settings.grace_seconds),
     )
-
-
-def _started(part: Part, stop: Event) -> Thread:
-    def run() -> None:
-        try:
-            part.run(stop)
-        except Exception:  # its check of liveness will fail; the other parts go on
-            LOG.exception("part ended", extra={"fields": {"part": part.name}})
-
-    thread = Thread(target=run, name=part.name, daemon=True)
-    thread.start()
-    return thread
-
-
-def _joined(threads: Iterable[Thread]) -> None:
-    for thread in threads:
-        thread.join(END_SECONDS)
-        if thread.is_alive():
-            said("part does not end", part=thread.name, seconds=END_SECONDS)

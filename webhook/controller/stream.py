@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import urllib3
 
+from webhook.controller.api import SECONDS, Api, read
+from webhook.controller.thing import ApiError, Thing
+
 LONGEST: Final = 8 * 1024 * 1024  # bytes of a line; an object has 1.5 MiB in etcd, and is longer in JSON
 _CHUNK: Final = 64 * 1024
 
@@ -52,6 +55,23 @@ class Stream:
             return self._answer.read1(_CHUNK)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise StreamError(f"the connection broke: {error}") from error
+
+
+def watch(api: Api, thing: Thing, selector: str, version: int, seconds: int) -> Stream:
+    """What happens to objects after a resource version, for `seconds`, with bookmarks in between. Raises ApiError."""
+    query = {"watch": "true", "allowWatchBookmarks": "true", "labelSelector": selector}
+    query |= {"resourceVersion": str(version), "timeoutSeconds": str(seconds)}
+    timeout = urllib3.Timeout(connect=SECONDS, read=seconds + SECONDS)
+    answer = api.ask("GET", "watch", thing, timeout, query=query, streams=True)
+    if answer.status == 200:
+        return Stream(answer)
+    try:
+        read("watch", thing, answer)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ApiError("watch", thing, answer.status, f"the answer broke off: {error}") from error
+    finally:
+        answer.close()
+    raise ApiError("watch", thing, answer.status, "the answer is no stream")
 
 
 def _event(line: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from webhook.controller.ledger import Ledger, version_of
 from webhook.controller.mark import mark_in
 from webhook.controller.metrics import Complaints
 from webhook.controller.part import Rounds
-from webhook.controller.stream import Stream, StreamError
+from webhook.controller.stream import Stream, StreamError, watch
 from webhook.observe import said
 
 NAME: Final = "watch"
@@ -90,7 +90,7 @@ class Watch:
             yield version, pods
 
     def _watch(self) -> None:
-        stream = self._api.watch(PODS, SELECTOR, self._version, random.randint(*WATCH_SECONDS))
+        stream = watch(self._api, PODS, SELECTOR, self._version, random.randint(*WATCH_SECONDS))
         self._stream, came = stream, False
         try:
             if self._ends:

@@ -6,7 +6,7 @@ The completion guard makes failures of them. Where it was not asked for, or was 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from webhook.core import guard
+from webhook.core import guard, jobpod
 from webhook.core.declaration import EXIT_CONTRACT
 from webhook.core.judgement import is_going
 from webhook.core.patch import at, entries, mapping
@@ -61,7 +61,7 @@ def sight(document: dict[str, Any], policy: Policy) -> Sight | None:
     """
     workload = look(document, KINDS["", "Pod"])
     phase = at(document, ("status", "phase"))
-    if guard.job_of(workload) is None or phase == "Failed" or not guard.was_stopped(workload):
+    if jobpod.owner(workload) is None or phase == "Failed" or not guard.was_stopped(workload):
         return None
     if (phase == "Succeeded" and guard.says_completed(workload)) or _is_vouched_for(workload, policy):
         return None
@@ -74,11 +74,12 @@ def sight(document: dict[str, Any], policy: Policy) -> Sight | None:
 def _is_vouched_for(workload: Workload, policy: Policy) -> bool:
     if workload.annotations.get(PREFIX + EXIT_CONTRACT) == guard.TRUSTED:
         return True
-    return any(True for _ in guard.exempt_by(workload, policy, workload.namespace))
+    namespace = workload.namespace
+    return any(jobpod.exempt(workload, guard.RULE_ID, policy, policy.ruleset_for(namespace), namespace))
 
 
 def _stopped(workload: Workload, policy: Policy) -> Stopped:
-    job, metadata = guard.job_of(workload), mapping(workload.root, "metadata")
+    job, metadata = jobpod.owner(workload), mapping(workload.root, "metadata")
     found, advice = _guard(workload, policy)
     return Stopped(
         namespace=workload.namespace,
