@@ -111,7 +111,6 @@ class Findings:
 
     def _tell(self, found: Found, event: bool = True) -> None:
         pod = found.pod
-        self.metrics.false_completions.labels(pod.guard).inc()
         said(
             "completed undone",
             logging.WARNING,
@@ -124,6 +123,7 @@ class Findings:
             event=event,
             text=message(pod, found.has_succeeded),
         )
+        self.metrics.false_completions.labels(pod.guard).inc()
 
 
 def parts(api: Api, ledger: Ledger, election: Lease, metrics: Metrics, complaints: Complaints) -> list[Part]:
