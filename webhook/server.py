@@ -16,8 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webhook import observe
 from webhook.core.policy import Policy
+from webhook.core.verdict import Verdict
 from webhook.metrics import Fault, Metrics
 from webhook.review import Deed, ReviewError, UndecidedError, decide
+from webhook.review import Request as Asked
 
 BODY_BYTES: Final = 7 << 20  # an object and an old object of 3 MiB each, and the envelope
 DISCARD_BYTES: Final = 4 * BODY_BYTES  # a client that still writes does not read an answer yet
@@ -25,6 +27,9 @@ BODY_SECONDS: Final = 10.0  # no API server waits longer than 30 seconds for the
 REVIEWS: Final = ("/mutate", "/validate", "/guard")
 CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
 KNOWN_CLIENT: Final = "known_client"  # key in an ASGI scope's state: whether the client showed a good certificate
+
+# What is told of a decided review: the headers of its request, when that began (nanoseconds since 1970), and all of it.
+Trace = Callable[[Mapping[str, str], int, Deed, Asked, Verdict], None]
 
 
 @dataclass(slots=True)
@@ -51,12 +56,12 @@ class State:
         }
 
 
-def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS) -> ASGIApp:
-    """The application. `body_seconds` is how long a request may take to send its body.
+def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS, trace: Trace | None = None) -> ASGIApp:
+    """The application. `body_seconds` is how long a request may take to send its body; `trace` hears of each review.
 
     The media type of a request is not looked at: whatever it is called, the body is read as JSON or refused.
     """
-    desk = _Desk(state, metrics, body_seconds)
+    desk = _Desk(state, metrics, body_seconds, trace)
     application = Starlette(
         routes=[
             Route("/mutate", desk.mutate, methods=["POST"]),
@@ -96,6 +101,7 @@ class _Desk:
     state: State
     metrics: Metrics
     body_seconds: float
+    trace: Trace | None
 
     async def mutate(self, request: Request) -> Response:
         return await self.review(request, "mutate")
@@ -121,13 +127,14 @@ class _Desk:
         return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def review(self, request: Request, deed: Deed) -> Response:
+        began = time.time_ns()
         try:
             body = await self.body(request)
         except _CallError as error:
             observe.failed(self.metrics, error.fault, deed=deed, text=str(error))
             # What is left of the body would be taken for the next request.
             return PlainTextResponse(f"{error}\n", error.status, {"connection": "close"})
-        return self.answer(body, deed)
+        return self.answer(body, deed, request, began)
 
     async def body(self, request: Request) -> bytes:
         """The whole body of a request, never holding more than BODY_BYTES, or anything from a client that is not known.
@@ -150,7 +157,7 @@ class _Desk:
             raise _CallError("too-large", 413, f"The body is longer than {BODY_BYTES} bytes.")
         return body
 
-    def answer(self, body: bytes, deed: Deed) -> Response:
+    def answer(self, body: bytes, deed: Deed, call: Request, began: int) -> Response:
         """The answer to a whole body: pure computing of less than a millisecond, so it needs no thread."""
         started = time.perf_counter()
         policy = self.state.policy  # taken once: it may be replaced while this one is being decided
@@ -166,6 +173,8 @@ class _Desk:
             observe.failed(self.metrics, fault, deed=deed, uid=error.request.uid, rule=error.rule)
             return PlainTextResponse(f"The review could not be decided: {error}; this is a fault of drainproof.\n", 500)
         observe.reviewed(self.metrics, deed, request, verdict, time.perf_counter() - started)
+        if self.trace:
+            self.trace(call.headers, began, deed, request, verdict)
         return Response(content, media_type="application/json")
 
 
