@@ -2,8 +2,9 @@
 
 import asyncio
 import math
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,17 +65,23 @@ def app(state: State, metrics: Metrics, body_seconds: float = BODY_SECONDS, trac
     desk = _Desk(state, metrics, body_seconds, trace)
     application = Starlette(
         routes=[
-            Route("/mutate", desk.mutate, methods=["POST"]),
-            Route("/validate", desk.validate, methods=["POST"]),
-            Route("/guard", desk.guard, methods=["POST"]),
-            Route("/healthz", desk.healthz),
-            Route("/readyz", desk.readyz),
-            Route("/metrics", desk.metrics_page),
+            _route("/mutate", desk.mutate, "POST"),
+            _route("/validate", desk.validate, "POST"),
+            _route("/guard", desk.guard, "POST"),
+            _route("/healthz", desk.healthz, "GET"),
+            _route("/readyz", desk.readyz, "GET"),
+            _route("/metrics", desk.metrics_page, "GET"),
         ],
         exception_handlers={404: _elsewhere, 405: _otherwise},
     )
     application.router.redirect_slashes = False
     return _ending(application, state)
+
+
+def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> Route:
+    route = Route(path, endpoint, methods=[method])
+    route.path_regex = re.compile(re.escape(path) + r"\Z")  # Starlette's $ also takes a path with a line feed after it
+    return route
 
 
 async def _elsewhere(_request: Request, _error: Exception) -> Response:
