@@ -293,12 +293,11 @@ def test_a_variable_of_the_library_that_is_wrong_is_one_plain_sentence(tmp_path:
 def test_what_the_library_says_of_its_variables_at_the_start_is_logged_as_everything_is(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "zip")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "sometimes")
     with started(tmp_path, "--traces", collector.url) as process:
         process.waited("serving")
     warnings = [entry["message"] for entry in process.lines() if entry["level"] == "warning"]
-    assert [word in "".join(warnings) for word in ("zip", "sometimes")] == [True, True]
+    assert "sometimes" in "".join(warnings)
 
 
 def test_a_path_is_kept_and_none_means_the_usual_one(collector: Collector, tmp_path: Path) -> None:

@@ -84,15 +84,22 @@ class _Delivery(SpanExporter):
         LIBRARY.propagate = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
-        works, reason = result is SpanExportResult.SUCCESS, self._complaints.taken()
-        if works is not self._works:
-            self._works = works
-            if works:
-                observe.said("traces sent again", url=self._url)
-            else:
-                observe.said("traces not sent", logging.WARNING, url=self._url, reason=brief(reason, observe.REASON))
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:  # 1.37 lets it through where no collector is there
+            result, reason = SpanExportResult.FAILURE, str(error)
+        else:
+            reason = self._complaints.taken()
+        if (result is SpanExportResult.SUCCESS) is not self._works:
+            self._works = not self._works
+            self._tell(reason)
         return result
+
+    def _tell(self, reason: str) -> None:
+        if self._works:
+            observe.said("traces sent again", url=self._url)
+        else:
+            observe.said("traces not sent", logging.WARNING, url=self._url, reason=brief(reason, observe.REASON))
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
