@@ -120,11 +120,18 @@ def example(raw: dict[str, Any], case: Case, base: dict[str, Any]) -> Iterator[s
     if given != base:
         yield "given" if sections else "Given"
         yield snippet(difference(base, given))
-    verdict = engine.guard(given, case.policy) if case.is_status else engine.foresee(given, case.policy)
+    verdict = foreseen(given, case)
     if verdict.notices:
         yield "it says" if sections or given != base else "It says"
         yield fenced("text", [f"{notice.level}: {notice.message}" for notice in verdict.notices])
     yield from outcome(given, case, verdict)
+
+
+def foreseen(given: Any, case: Case) -> Verdict:
+    """What comes of a case's object, by the webhook that it comes to."""
+    if case.deleted_by:
+        return engine.stamp(given, case.policy, case.deleted_by)
+    return engine.guard(given, case.policy) if case.is_status else engine.foresee(given, case.policy)
 
 
 def heading(name: str) -> str:
@@ -135,7 +142,7 @@ def heading(name: str) -> str:
 
 def outcome(given: Any, case: Case, verdict: Verdict) -> Iterator[str]:
     """What becomes of a case's object."""
-    changed = verdict if case.is_status else engine.mutate(given, case.policy)
+    changed = verdict if case.is_status or case.deleted_by else engine.mutate(given, case.policy)
     after, record = without_record(changed.object)
     if verdict.denied:
         yield "The object is refused."

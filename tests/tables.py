@@ -38,6 +38,7 @@ class Case:
     after: dict[str, Any]
     record: dict[str, Any] | None
     is_status: bool = False  # the object is a Pod whose status is reported: it comes to the guard, not to mutation
+    deleted_by: str = ""  # the user who deletes the object, a Pod: it comes to the stamp
 
 
 def read(path: Path) -> Any:
@@ -95,6 +96,7 @@ def cases(table: Path) -> Iterator[Case]:
             merged(given, case.get("after", {})),
             case.get("record"),
             case.get("status", False),
+            case.get("deleted-by", ""),
         )
 
 
@@ -113,17 +115,22 @@ def _place(target: dict[str, Any], pointer: str, value: Any) -> None:
 
 def every_case() -> list[Any]:
     """Every case of every rule's table in which an object is created or updated, as pytest parameters."""
-    return _parameters(is_status=False)
+    return [one for one in _parameters() if not one.values[0].is_status and not one.values[0].deleted_by]
 
 
 def every_report() -> list[Any]:
     """Every case in which the status of a Pod is reported (`status: true`), as pytest parameters."""
-    return _parameters(is_status=True)
+    return [one for one in _parameters() if one.values[0].is_status]
 
 
-def _parameters(is_status: bool) -> list[Any]:
+def every_deletion() -> list[Any]:
+    """Every case in which a Pod is deleted (`deleted-by: <user>`), as pytest parameters."""
+    return [one for one in _parameters() if one.values[0].deleted_by]
+
+
+def _parameters() -> list[Any]:
     found = [case for table in sorted(CASES.glob("*.yaml")) for case in cases(table)]
-    return [pytest.param(case, id=f"{case.table}: {case.name}") for case in found if case.is_status is is_status]
+    return [pytest.param(case, id=f"{case.table}: {case.name}") for case in found]
 
 
 def without_record(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -94,8 +94,8 @@ def test_of_two_that_write_at_once_one_is_refused() -> None:
     api, _, first, _, second = pair()
 
     class Late(Memory):
-        def get(self, thing: Thing) -> dict[str, Any] | None:
-            found = api.get(thing)
+        def get(self, thing: Thing, form: str = "") -> dict[str, Any] | None:
+            found = api.get(thing, form)
             second.round()
             return found
 

@@ -29,6 +29,7 @@ from webhook.controller.health import Health
 from webhook.controller.run import controller, plan
 from webhook.controller.settings import Settings, options, table
 from webhook.flags import flag, variable
+from webhook.listener import bound, listening
 from webhook.tls import Serving, throw_away
 
 SECRET = Thing("/api/v1", "secrets", "a/b", "here")
@@ -63,7 +64,7 @@ def answering(folder: Path, status: int, body: bytes, **headers: str) -> Iterato
             self.end_headers()
             self.wfile.write(body)
 
-        do_PUT = do_PATCH = do_GET  # noqa: N815
+        do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -87,6 +88,7 @@ def test_a_call_names_its_object_and_who_asks(tmp_path: Path) -> None:
         api.merge(SECRET, {"a": 1})
         api.patch(SECRET, [{"op": "remove"}])
         api.make(SECRET, {"a": 1}, "me")
+        api.strategic(Thing("/api/v1", "pods", "p", "here", "status"), {"a": 1}, 2)
     path = "/api/v1/namespaces/here/secrets/a%2Fb"
     assert [one[:2] for one in asked] == [
         ("GET", path),
@@ -95,9 +97,11 @@ def test_a_call_names_its_object_and_who_asks(tmp_path: Path) -> None:
         ("PATCH", path),
         ("PATCH", path),
         ("PATCH", path + "?fieldManager=me"),
+        ("PATCH", "/api/v1/namespaces/here/pods/p/status"),
     ]
     kinds = [one[2]["Content-Type"].removeprefix("application/") for one in asked]
-    assert kinds == ["json", "json", "json", "merge-patch+json", "json-patch+json", "apply-patch+yaml"]
+    patches = [f"{one}-patch+json" for one in ("merge", "json", "strategic-merge")]
+    assert kinds == ["json", "json", "json", *patches[:2], "apply-patch+yaml", patches[2]]
     assert {one[2]["authorization"] for one in asked} == {"Bearer t"}
     assert json.loads(asked[4][3]) == [{"op": "remove"}]
 
@@ -139,6 +143,8 @@ def test_a_server_that_is_not_there_or_says_nothing_is_one_error_of_one_line(
         monkeypatch.setattr("webhook.controller.api.SECONDS", 0.2)
         with pytest.raises(ApiError, match=r"gave no answer: .*timed out"):
             api.get(SECRET)
+        with pytest.raises(ApiError, match=r"^patch pods/status here/p: .*timed out"):
+            api.strategic(Thing("/api/v1", "pods", "p", "here", "status"), {}, 0.1)
     with pytest.raises(ApiError, match=r"gave no answer: .*refused") as caught:
         api.get(SECRET)
     assert caught.value.status == 0
@@ -244,6 +250,10 @@ def test_a_life_that_cannot_be_says_why(value: str) -> None:
         (Settings(ca_secret="drainproof-tls"), "the same Secret"),
         (Settings(mutating=(), validating=()), "neither"),
         (Settings(namespace=""), "--namespace is empty"),
+        (Settings(controller_service=""), "--controller-service is empty"),
+        (Settings(certificate=Path("tls.crt")), "--certificate and --key belong together"),
+        (Settings(key=Path("tls.key")), "--certificate and --key belong together"),
+        (Settings(client_ca=Path("ca.crt")), "--client-ca says who may ask at /stamp"),
     ],
 )
 def test_settings_that_do_not_go_together_are_a_problem(settings: Settings, text: str) -> None:
@@ -260,7 +270,15 @@ def test_the_table_has_a_line_for_every_setting_and_no_cell_is_empty() -> None:
 
 
 def test_the_first_name_is_the_one_that_an_api_server_asks_for() -> None:
-    assert plan(Settings(namespace="here")).names[0] == "drainproof.here.svc"
+    assert plan(Settings(namespace="here")).names == (
+        *("drainproof.here.svc", "drainproof.here.svc.cluster.local", "drainproof.here"),
+        *(
+            "drainproof-controller.here.svc",
+            "drainproof-controller.here.svc.cluster.local",
+            "drainproof-controller.here",
+        ),
+    )
+    assert len(plan(Settings(controller_service="drainproof")).names) == 3
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -276,6 +294,31 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig(tmp_path, "http://x.test")), *where])
     assert result.exit_code == 1
     assert "cannot listen on 127.0.0.1" in result.output
+
+
+def test_a_port_of_the_stamp_that_is_taken_is_told_before_there_is_a_certificate(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        where = ["--host", "127.0.0.1", "--port", "0", "--stamp-port", str(port)]
+        files = ["--certificate", str(tmp_path / "tls.crt"), "--key", str(tmp_path / "tls.key")]
+        ways = ["--kubeconfig", str(kubeconfig(tmp_path, "http://x.test"))]
+        result = CliRunner().invoke(controller, [*ways, *where, *files])
+    assert result.exit_code == 1
+    assert result.output == f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::"])
+def test_a_socket_that_is_only_bound_refuses_connections_until_somebody_listens(host: str) -> None:
+    with bound(host, 0) as listener:
+        addresses = [(one, listener.getsockname()[1]) for one in (["127.0.0.1", "::1"] if host == "::" else [host])]
+        for address in addresses:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address, 5)
+        listener.listen()
+        for address in addresses:
+            socket.create_connection(address, 5).close()
+    with listening("localhost", 0) as one:
+        socket.create_connection(one.getsockname()[:2], 5).close()
 
 
 def test_without_an_api_server_it_says_so_in_a_line_goes_on_and_ends_within_seconds(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from webhook.controller.state import State
 
 SERVING, AUTHORITY = secret("here", "drainproof-tls"), secret("here", "drainproof-ca")
 MUTATING, VALIDATING = configurations(["mine"], ["mine"])
-SERVICE = Service("here", "drainproof")
+SERVICES = (Service("here", "drainproof"), Service("here", "drainproof-controller"))
 
 
 class Memory(Api):
@@ -50,8 +50,9 @@ class Memory(Api):
         body: Any = None,
         form: str = "",
         query: Mapping[str, str] | None = None,
+        seconds: float = 0,
     ) -> dict[str, Any]:
-        del query
+        del query, seconds
         self.calls.append((verb, thing))
         if status := self.refusals.get((verb, thing)):
             raise ApiError(verb, thing, status, "refused")
@@ -177,7 +178,7 @@ def webhooks(*bundles: bytes | None, service: str = "drainproof") -> dict[str, A
 def injecting(api: Memory, leads: bool = True) -> Injection:
     counted = metrics()
     trusted = filled(api).trusted
-    return Injection(api, (MUTATING, VALIDATING), SERVICE, trusted, lambda: leads, counted, Complaints(counted))
+    return Injection(api, (MUTATING, VALIDATING), SERVICES, trusted, lambda: leads, counted, Complaints(counted))
 
 
 def bundles(api: Memory, thing: Thing) -> list[bytes]:
@@ -195,6 +196,15 @@ def test_a_ca_bundle_that_is_not_what_it_should_be_is_set_and_then_left_alone(bu
     api.calls.clear()
     part.once()
     assert {verb for verb, _ in api.calls} == {"get"}
+
+
+def test_entries_that_call_either_of_our_services_are_filled() -> None:
+    api = Memory()
+    theirs = webhooks(None, service="drainproof-controllers")["webhooks"]
+    ours = [*webhooks(None)["webhooks"], *webhooks(None, service="drainproof-controller")["webhooks"]]
+    api.keep(VALIDATING, {"webhooks": [*theirs, *ours]})
+    injecting(api).once()
+    assert bundles(api, VALIDATING) == [b"", pem(OLD.trusted), pem(OLD.trusted)]
 
 
 def test_a_bundle_that_is_no_base64_is_set() -> None:
@@ -248,7 +258,7 @@ def rotating(api: Memory, now: list[datetime]) -> Rotation:
     counted = metrics()
     secrets = Secrets(api, SERVING, AUTHORITY, "me", now=lambda: now[0])
     rotation = Rotation(
-        api, secrets, (MUTATING, VALIDATING), SERVICE, PLAN, 10.0, lambda: True, counted, Complaints(counted)
+        api, secrets, (MUTATING, VALIDATING), SERVICES, PLAN, 10.0, lambda: True, counted, Complaints(counted)
     )
     rotation.now = lambda: now[0]
     rotation.clock = lambda: now[0].timestamp()
@@ -270,7 +280,7 @@ def test_from_nothing_and_through_a_rotation_even_where_neither_webhooks_nor_rep
     assert second != first
     del api.refusals["get", VALIDATING]
     injecting_by = Injection(
-        api, (MUTATING,), SERVICE, rotation.secrets.trusted, lambda: True, rotation.metrics, rotation.complaints
+        api, (MUTATING,), SERVICES, rotation.secrets.trusted, lambda: True, rotation.metrics, rotation.complaints
     )
     injecting_by.once()
     assert not rotation.once()
@@ -287,6 +297,35 @@ def test_from_nothing_and_through_a_rotation_even_where_neither_webhooks_nor_rep
     assert state.authority
     assert state.authority.older == ()
     assert rotation.metrics.rotations.labels("old-ca-dropped", "done")._value.get() == 1
+
+
+def test_an_old_ca_stays_until_replicas_behind_both_services_serve_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked for are the addresses behind each Service; those of the controller are the replica that does not show."""
+    api, now = Memory(), [START]
+    rotation = rotating(api, now)
+    [rotation.once() for _ in range(3)]
+    now[0] += timedelta(hours=20)
+    while rotation.once():
+        pass
+    seen: dict[str, Any] = {}
+
+    def addresses(_api: Api, namespace: str, service: str) -> dict[str, set[tuple[str, int]]]:
+        return {f"{service}-pod": {(f"{service}.{namespace}", 8443)}}
+
+    def served(replicas: Mapping[str, Any], name: str) -> tuple[tuple[Any, ...], int]:
+        seen.update({**replicas, "name": name})
+        return (), 1
+
+    monkeypatch.setattr("webhook.controller.replicas.addresses", addresses)
+    monkeypatch.setattr("webhook.controller.replicas.served", served)
+    rotation.once()
+    assert seen == {
+        "drainproof-pod": {("drainproof.here", 8443)},
+        "drainproof-controller-pod": {("drainproof-controller.here", 8443)},
+        "name": PLAN.names[0],
+    }
 
 
 def test_a_step_that_cannot_be_stored_is_counted() -> None:

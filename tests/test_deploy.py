@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from webhook import __version__, cli, serve
+from webhook import __version__, cli, connection
+from webhook.controller import run
 from webhook.controller.settings import Settings as ControllerSettings
 from webhook.core.workload import KINDS, MENDED
 from webhook.flags import flag
@@ -21,14 +22,15 @@ from webhook.settings import Settings
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BASE: Final = ROOT / "deploy" / "base"
+STAMP: Final = ROOT / "deploy" / "components" / "disruption-stamp"
 CERTS: Final = ROOT / "certs"
 CONFIGURATIONS: Final = {"mutate": "mutating.yaml", "guard": "mutating.yaml", "validate": "validating.yaml"}
 DEFERRED: Final = "CronJob"  # mutation meets the Jobs that it makes
 OWN_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}")
 
 
-def documents(*paths: Path) -> list[dict[str, Any]]:
-    """The objects in YAML files."""
+def documents(*paths: Path) -> list[Any]:
+    """The documents in YAML files."""
     return [one for path in paths for one in YAML(typ="safe").load_all(path) if one]
 
 
@@ -49,6 +51,18 @@ def objects() -> dict[tuple[str, str], dict[str, Any]]:
 
 def deployments() -> list[dict[str, Any]]:
     return [one for (kind, _), one in objects().items() if kind == "Deployment"]
+
+
+def stamp() -> dict[str, Any]:
+    """The webhook that the component adds."""
+    ((step,),) = documents(STAMP / "stamp.yaml")
+    assert (step["op"], step["path"]) == ("add", "/webhooks/-")
+    webhook: dict[str, Any] = step["value"]
+    return webhook
+
+
+def defaults(settings: type[Any]) -> dict[str, Any]:
+    return {setting.name: setting.default for setting in fields(settings)}
 
 
 DEPLOYMENTS: Final = pytest.mark.parametrize("deployment", deployments(), ids=lambda one: str(one["metadata"]["name"]))
@@ -75,7 +89,7 @@ def asked(deed: str) -> dict[tuple[str, str], set[str]]:
 
 
 def test_there_is_a_configuration_for_each_deed() -> None:
-    assert set(CONFIGURATIONS) == set(get_args(Deed))
+    assert set(CONFIGURATIONS) == set(get_args(Deed)) - {"stamp"}  # the controller's, which a component adds
     named = [one["name"] for name in set(CONFIGURATIONS.values()) for one in documents(BASE / name)[0]["webhooks"]]
     assert sorted(named) == sorted(one["name"] for deed in CONFIGURATIONS for one in webhooks(deed))
 
@@ -114,6 +128,32 @@ def test_each_webhook_is_called_as_the_code_answers(deed: str, webhook: dict[str
     assert webhook.get("reinvocationPolicy") == {"mutate": "IfNeeded", "guard": "Never", "validate": None}[deed]
 
 
+def test_the_stamp_is_called_as_the_controller_answers_and_never_in_the_way() -> None:
+    webhook = stamp()
+    service = webhook["clientConfig"]["service"]
+    assert webhook["name"] == "pods.stamp.drainproof.dev"
+    assert service == {"namespace": "drainproof", "name": "drainproof-controller", "path": "/stamp"}
+    assert service["name"] == defaults(ControllerSettings)["controller_service"]
+    named = {one["kind"]: one for one in documents(STAMP / "service.yaml")}
+    (port,) = named["Service"]["spec"]["ports"]
+    assert (named["Service"]["metadata"]["name"], port["name"], port["port"]) == (service["name"], "https", 443)
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    (rule,) = webhook["rules"]
+    kind = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "Namespaced"}
+    assert rule == {**kind, "operations": ["DELETE"]}
+    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["sideEffects"] == "NoneOnDryRun"
+    assert webhook["matchPolicy"] == "Equivalent"
+    assert 1 <= webhook["timeoutSeconds"] <= 3
+    assert "namespaceSelector" not in webhook  # the component copies that of the others
+
+
+def test_what_fails_closed_is_every_webhook_that_judges() -> None:
+    (component,) = documents(STAMP.parent / "fail-closed" / "kustomization.yaml")
+    closed = component["replacements"][0]["targets"][0]["fieldPaths"]
+    assert closed == [f"webhooks.[name={one['name']}].failurePolicy" for one in webhooks("validate")]
+
+
 @WEBHOOKS
 def test_no_webhook_is_asked_about_the_system_itself_or_namespaces_that_opted_out(
     deed: str, webhook: dict[str, Any]
@@ -137,9 +177,25 @@ def test_the_grace_period_covers_what_the_webhook_does_when_it_is_stopped() -> N
     (container,) = template["spec"]["containers"]
     drain = int(next(one for one in container["args"] if one.startswith("--drain-seconds=")).partition("=")[2])
     declared = int(template["metadata"]["annotations"]["drainproof.dev/max-task-duration"].removesuffix("s"))
-    assert declared == drain + serve.FINISH_SECONDS
-    pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pause + declared < template["spec"]["terminationGracePeriodSeconds"]
+    assert declared == drain + connection.FINISH_SECONDS
+    assert pauses(template) + declared < template["spec"]["terminationGracePeriodSeconds"]
+
+
+def pauses(template: dict[str, Any]) -> int:
+    """How many seconds before SIGTERM a Pod of ours sleeps."""
+    (container,) = template["spec"]["containers"]
+    return int(container.get("lifecycle", {"preStop": {"sleep": {"seconds": 0}}})["preStop"]["sleep"]["seconds"])
+
+
+def test_the_grace_period_covers_what_the_controller_does_when_it_is_stopped() -> None:
+    template = objects()["Deployment", "drainproof-controller"]["spec"]["template"]
+    declared = int(template["metadata"]["annotations"]["drainproof.dev/max-task-duration"].removesuffix("s"))
+    assert declared == run.END_SECONDS + run.LAST_SECONDS
+    (patch,) = documents(STAMP / "controller.yaml")
+    assert pauses(template) == 0  # without the stamp, nobody calls it
+    assert pauses(patch["spec"]["template"]) == pauses(objects()["Deployment", "drainproof"]["spec"]["template"])
+    for one in (template, patch["spec"]["template"]):
+        assert pauses(one) + declared < one["spec"]["terminationGracePeriodSeconds"]
 
 
 @pytest.mark.parametrize(
@@ -149,20 +205,56 @@ def test_each_flag_in_a_manifest_is_one_of_the_command(name: str, settings: type
     (container,) = objects()["Deployment", name]["spec"]["template"]["spec"]["containers"]
     known = {flag(setting) for setting in fields(settings)}
     assert {one.partition("=")[0] for one in container["args"][1:]} <= known
-    defaults = {setting.name: setting.default for setting in fields(settings)}
-    assert container["ports"][0]["containerPort"] == defaults["port"]
+    assert container["ports"][0]["containerPort"] == defaults(settings)["port"]
 
 
-def test_each_file_that_the_webhook_is_told_to_read_is_mounted_as_a_folder() -> None:
-    pod = objects()["Deployment", "drainproof"]["spec"]["template"]["spec"]
+def added(component: str) -> list[str]:
+    """The flags that a component gives the controller."""
+    (found,) = documents(STAMP.parent / component / "kustomization.yaml")
+    patches = [one for one in found["patches"] if one.get("target", {}).get("kind") == "Deployment"]
+    assert [one["target"]["name"] for one in patches] == ["drainproof-controller"]
+    steps = YAML(typ="safe").load(patches[0]["patch"])
+    assert all(step["path"] == "/spec/template/spec/containers/0/args/-" for step in steps)
+    return [step["value"] for step in steps]
+
+
+def test_each_flag_that_a_component_adds_is_one_of_the_controller() -> None:
+    known = {flag(setting) for setting in fields(ControllerSettings)}
+    given = [*added("disruption-stamp"), *added("cert-manager")]
+    assert {one.partition("=")[0] for one in given} == {"--certificate", "--key", "--certificates"} & known
+    (patch,) = documents(STAMP / "controller.yaml")
+    (port,) = patch["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert (port["name"], port["containerPort"]) == ("https", defaults(ControllerSettings)["stamp_port"])
+
+
+def read_and_mounted(args: list[str], pod: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """The folders of the files that a process is told to read, and those that its Pod mounts."""
     (container,) = pod["containers"]
-    folders = {mount["mountPath"] for mount in container["volumeMounts"]}
-    files = [Path(one.partition("=")[2]) for one in container["args"] if "=/" in one]
-    assert {str(file.parent) for file in files} == folders
     assert not any("subPath" in mount for mount in container["volumeMounts"])
-    (secret,) = (volume["secret"] for volume in pod["volumes"] if "secret" in volume)
-    assert secret["defaultMode"] == 0o440
-    assert secret["secretName"] == {s.name: s.default for s in fields(ControllerSettings)}["secret"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"] for volume in pod["volumes"]]
+    files = [Path(one.partition("=")[2]) for one in args if "=/" in one]
+    return {str(file.parent) for file in files}, {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+@DEPLOYMENTS
+def test_each_file_that_is_read_is_mounted_as_a_folder(deployment: dict[str, Any]) -> None:
+    pod = deployment["spec"]["template"]["spec"]
+    read, mounted = read_and_mounted(pod["containers"][0]["args"], pod)
+    assert read == mounted
+
+
+def test_the_secret_is_mounted_where_it_is_read_and_may_be_missing_only_where_it_is_made() -> None:
+    (patch,) = documents(STAMP / "controller.yaml")
+    stamping = patch["spec"]["template"]["spec"]
+    read, mounted = read_and_mounted(added("disruption-stamp"), stamping)
+    assert read == mounted
+    webhook = objects()["Deployment", "drainproof"]["spec"]["template"]["spec"]
+    for pod, optional in ((webhook, None), (stamping, True)):
+        (secret,) = (volume["secret"] for volume in pod["volumes"] if "secret" in volume)
+        assert secret["defaultMode"] == 0o440
+        assert secret["secretName"] == defaults(ControllerSettings)["secret"]
+        assert secret.get("optional") is optional
+        assert pod["securityContext"]["fsGroup"] == webhook["securityContext"]["runAsGroup"]
 
 
 @DEPLOYMENTS
@@ -217,19 +309,47 @@ def test_the_webhook_has_no_token_and_nowhere_to_go() -> None:
     assert {subject["name"] for subject in subjects} == {"drainproof-controller"}
 
 
-def test_the_controller_has_rights_to_named_objects_only() -> None:
+# What the controller may do to objects that it does not know by name: to look, and to say something.
+UNNAMED: Final = {
+    "endpointslices": ["list"],
+    "pods": ["list", "watch"],
+    "jobs": ["get"],
+    "events": ["create"],
+    "nodepools": ["list"],
+}
+
+
+def test_the_controller_has_rights_to_named_objects_and_looks_at_others() -> None:
     rules = [rule for (kind, _), one in objects().items() if kind.endswith("Role") for rule in one["rules"]]
-    assert rules
     for rule in rules:
-        if "resourceNames" not in rule:
-            assert (rule["resources"], rule["verbs"]) == (["endpointslices"], ["list"])
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-        assert not {"delete", "deletecollection", "watch", "escalate", "bind", "impersonate"} & set(rule["verbs"])
-    defaults = {setting.name: setting.default for setting in fields(ControllerSettings)}
+        assert not {"delete", "deletecollection", "escalate", "bind", "impersonate"} & set(rule["verbs"])
+    unnamed = [rule for rule in rules if "resourceNames" not in rule]
+    assert {resource: rule["verbs"] for rule in unnamed for resource in rule["resources"]} == UNNAMED
+    told = defaults(ControllerSettings)
     named = {name for rule in rules for name in rule.get("resourceNames", [])}
     configurations = {"drainproof"}
-    assert defaults["mutating"] == defaults["validating"] == tuple(configurations)
-    assert named == {defaults["secret"], defaults["ca_secret"], defaults["lease"]} | configurations
+    assert told["mutating"] == told["validating"] == tuple(configurations)
+    deployments = {place.partition("/")[2] for place in told["karpenter"]}
+    assert named == {*(told[one] for one in ("secret", "ca_secret", "lease", "facts")), *configurations, *deployments}
+
+
+def test_only_with_the_stamp_may_the_controller_write_to_pods() -> None:
+    role, binding = documents(STAMP / "rights.yaml")
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == objects()["ClusterRoleBinding", "drainproof-controller"]["subjects"]
+
+
+def test_with_the_stamp_there_are_two_controllers_on_two_nodes() -> None:
+    (patch,) = documents(STAMP / "controller.yaml")
+    assert patch["spec"]["replicas"] == 2
+    labels = objects()["Deployment", "drainproof-controller"]["spec"]["selector"]["matchLabels"]
+    service, budget = documents(STAMP / "service.yaml")
+    assert service["spec"]["selector"] == budget["spec"]["selector"]["matchLabels"] == labels
+    spread = patch["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    ours = objects()["Deployment", "drainproof"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert [{**one, "labelSelector": {"matchLabels": labels}} for one in ours] == spread
 
 
 def test_the_image_in_the_manifests_is_of_this_version() -> None:
@@ -248,7 +368,8 @@ def test_cert_manager_makes_what_the_webhook_mounts_and_the_api_server_calls() -
     }
     serving = found["Certificate", "drainproof"]
     assert serving["secretName"] == "drainproof-tls"
-    assert "drainproof.drainproof.svc" in serving["dnsNames"]
+    services = (defaults(ControllerSettings)[one] for one in ("service", "controller_service"))
+    assert {f"{service}.drainproof.svc" for service in services} < set(serving["dnsNames"])
     assert found["Issuer", serving["issuerRef"]["name"]] == {"ca": {"secretName": "drainproof-ca"}}
     authority = found["Certificate", "drainproof-ca"]
     assert authority["isCA"]

@@ -234,6 +234,11 @@ def test_no_garbage_in_a_pod_makes_the_guard_raise(data: st.DataObject) -> None:
     assert document == before
     assert jsonpatch.apply_patch(document, list(once.steps)) == once.object
     assert engine.guard(once.object, POLICY).steps == ()
+    # A step that does not apply, or a value of another type, would stop the report, whatever failurePolicy says: only
+    # strings, added to a map that is there. Nor is a report ever refused.
+    assert once.notices == ()
+    assert {(step["op"], type(step["value"])) for step in once.steps} <= {("add", str)}
+    assert {step["path"] for step in once.steps} <= {f"/status/{name}" for name in ("phase", "reason", "message")}
     if once.steps:
         message = once.object["status"]["message"]
         assert len(message) <= LONGEST

@@ -161,8 +161,8 @@ def test_a_fault_of_ours_is_an_error_with_its_trace_and_any_other_a_warning(capl
     try:
         raise KeyError("gone")
     except KeyError:
-        observe.failed(metrics, "rule", uid="u-1", rule="first")
-    observe.failed(metrics, "too-large", text="The body is too long.")
+        observe.failed(metrics.errors, "rule", uid="u-1", rule="first")
+    observe.failed(metrics.errors, "too-large", text="The body is too long.")
     ours, theirs = map(line, caplog.records)
     assert (ours["level"], ours["reason"], ours["uid"], ours["rule"]) == ("error", "rule", "u-1", "first")
     assert "KeyError: 'gone'" in ours["trace"]

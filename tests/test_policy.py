@@ -260,7 +260,8 @@ def test_what_nobody_writes_is_the_default() -> None:
     shipped = policy.default(RULES)
     settings = shipped.ruleset.settings
     assert {name: setting.level for name, setting in settings.items() if setting.level is not Level.WARN} == {
-        "grace-budget": Level.DENY
+        "grace-budget": Level.DENY,
+        "disruption-stamp": Level.IGNORE,
     }
     assert {name for name, setting in settings.items() if setting.fix} == {
         *("restart-policy", "pod-failure-policy", "pod-replacement-policy", "completion-guard", "do-not-disrupt")

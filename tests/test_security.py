@@ -24,7 +24,7 @@ from tests.test_review import review
 from tests.test_serve import BODY, SECONDS, Process, started
 from tests.test_server import padded
 from tests.test_tls import client_pair
-from webhook import server
+from webhook import intake
 from webhook.tls import Pair
 
 HOST: Final = b"host: drainproof\r\n"
@@ -452,7 +452,7 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_sent(process: Process)
     head = b"POST /mutate HTTP/1.1\r\n" + HOST
     for asked in (post(body=body), head + b"transfer-encoding: chunked\r\n\r\n" + b"".join(chunked) + b"0\r\n\r\n"):
         ((status, text),) = told(process, asked)
-        assert (status, text) == (413, f"The body is longer than {server.BODY_BYTES} bytes.\n".encode())
+        assert (status, text) == (413, f"The body is longer than {intake.BODY_BYTES} bytes.\n".encode())
 
 
 SLOW: Final = {

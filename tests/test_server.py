@@ -16,7 +16,7 @@ import uvicorn
 
 from tests.tables import CASES
 from tests.test_review import JOB, review
-from webhook import observe, server
+from webhook import connection, intake, observe, server
 from webhook.core import policy
 from webhook.core.rule import Finding, Level, Rule
 from webhook.core.workload import EVERY
@@ -178,7 +178,7 @@ def test_a_body_without_end_is_not_read_without_end() -> None:
         connection.sendall(b"POST /mutate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            connection.sendall(chunk * (8 * server.DISCARD_BYTES >> 20))
+            connection.sendall(chunk * (8 * intake.DISCARD_BYTES >> 20))
     assert one.errors("too-large") == 1
 
 
@@ -258,7 +258,7 @@ def test_readiness_says_which_check_fails_and_verbose_lists_them_all() -> None:
 def test_a_review_is_refused_only_where_clients_must_be_known_and_one_is_not(
     only: bool, known: bool, status: int
 ) -> None:
-    with running(state(), **{server.KNOWN_CLIENT: known}) as one:
+    with running(state(), **{connection.KNOWN_CLIENT: known}) as one:
         one.state.known_clients_only = only
         for deed in ("mutate", "validate"):
             assert one.ask("POST", f"/{deed}", orjson.dumps(review()))[0] == status
@@ -287,7 +287,7 @@ def test_a_draining_server_is_not_ready_and_answers_with_the_end_of_the_connecti
 
 @pytest.mark.parametrize(("closes_at", "header"), [(0.0, "close"), (1e12, None)])
 def test_an_old_connection_is_ended_with_its_next_answer(closes_at: float, header: str | None) -> None:
-    with running(state(), **{server.CLOSES_AT: closes_at}) as one:
+    with running(state(), **{connection.CLOSES_AT: closes_at}) as one:
         assert one.ask("POST", "/mutate", orjson.dumps(review(object=JOB)))[2]["connection"] == header
 
 

@@ -149,7 +149,8 @@ def review(file: str, deed: envelope.Deed, policy_file: Path | None, decode: boo
 
     Reads the JSON that the API server sends and prints the answer. Exits with 1 where the object is
     denied, and with 2 where there is no answer: the input is no review, or a rule raised, which the
-    webhook answers with HTTP 500.
+    webhook answers with HTTP 500. With --as stamp it is the controller's answer, which allows every
+    deletion; its audit annotation says whether the Pod would be stamped.
 
     \b
     Examples:

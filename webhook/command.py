@@ -14,6 +14,7 @@ _LATER: Final = {
     "explain": "webhook.explaining",
     "policy": "webhook.policies",
     "serve": "webhook.serve",
+    "uninstall": "webhook.uninstall.run",
 }
 
 

@@ -2,22 +2,27 @@
 
 import asyncio
 import contextlib
+import math
 import random
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from webhook.server import CLOSES_AT, KNOWN_CLIENT
-
+CLOSES_AT: Final = "closes_at"  # key in an ASGI scope's state: the loop time from which on a connection is ended
+KNOWN_CLIENT: Final = "known_client"  # key in an ASGI scope's state: whether the client showed a good certificate
 AGE_SECONDS: Final = (240.0, 360.0)  # of a connection; spread, so that API servers do not all come back at once
 HEAD_SECONDS: Final = 10.0  # from a request's first byte to the end of its headers
 HEAD_BYTES: Final = 64 << 10
 WAITING: Final = 16  # requests of a connection that wait for the answer to an earlier one; API servers send none ahead
 TAKE_SECONDS: Final = 10.0  # for a client to take of an answer what is too much to be kept for it
 CLOSE_SECONDS: Final = 0.5  # for a client to take the last answer and agree to the end, as TLS wants it
+LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
+FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
 
 class Connection(HttpToolsProtocol):
@@ -110,10 +115,16 @@ class Connection(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """uvicorn's server with our way of ending: signals are ours, and a connection just made may still ask."""
 
-    def __init__(self, config: uvicorn.Config, linger: float) -> None:
+    def __init__(self, config: uvicorn.Config, drain: float) -> None:
         super().__init__(config)
-        self.linger = linger
+        # The last part of a drain, at most a fifth of it, is for what is already connected.
+        self.linger = min(LINGER_SECONDS, drain / 5)
+        self.drain = drain
         self._at_once = asyncio.Event()
+
+    def stop_after_drain(self) -> None:
+        """Goes on answering for the drain, then ends."""
+        asyncio.get_running_loop().call_later(self.drain - self.linger, setattr, self, "should_exit", True)
 
     def stop_at_once(self) -> None:
         """Ends without waiting for anything."""
@@ -152,3 +163,44 @@ class Server(uvicorn.Server):
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._at_once.wait(), seconds)
+
+
+def server(application: ASGIApp, context: ssl.SSLContext, drain: float, keep_alive: int) -> Server:
+    """A server over TLS for one application; its times are in seconds."""
+    config = uvicorn.Config(
+        application,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        workers=1,
+        timeout_keep_alive=keep_alive,
+        timeout_graceful_shutdown=FINISH_SECONDS,
+        ssl_context_factory=lambda _config, _default: context,
+    )
+    return Server(config, drain)
+
+
+def ending(inner: ASGIApp, is_draining: Callable[[], bool]) -> ASGIApp:
+    """`inner`, whose answers end the connection once the server drains or the connection has become old.
+
+    A client that is told so sends nothing more on it; one whose idle connection is closed may lose a request.
+    """
+
+    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
+        closes_at = scope.get("state", {}).get(CLOSES_AT, math.inf)
+
+        async def closing(message: Message) -> None:
+            old = closes_at <= asyncio.get_running_loop().time()
+            if message["type"] == "http.response.start" and (is_draining() or old):
+                headers = [header for header in message["headers"] if header[0] != b"connection"]
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            await send(message)
+
+        await inner(scope, receive, closing)
+
+    return outer

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
+from prometheus_client import Counter
 
 from webhook.annotation import brief, ids
 from webhook.core.ruleset import Mode
@@ -14,17 +15,31 @@ from webhook.core.verdict import Verdict
 from webhook.core.workload import KINDS
 from webhook.metrics import Fault, Metrics, metrics
 from webhook.review import Deed, Request, mended
+from webhook.watched import Change, Reloading
 
-__all__ = ["LOG", "JsonLines", "Metrics", "configure", "failed", "metrics", "outcome", "reviewed", "said"]
+__all__ = [
+    "LOG",
+    "JsonLines",
+    "Metrics",
+    "configure",
+    "failed",
+    "metrics",
+    "outcome",
+    "reloaded",
+    "reviewed",
+    "said",
+]
 
 LOG: Final = logging.getLogger("drainproof")
 WOULD: Final[Mapping[str, str]] = {
     "denied": "would-deny",
     "guarded": "would-guard",
     "mended": "would-mend",
+    "stamped": "would-stamp",
     "warned": "would-warn",
 }
-CHANGED: Final[Mapping[Deed, str]] = {"mutate": "mended", "guard": "guarded"}
+CHANGED: Final[Mapping[Deed, str]] = {"mutate": "mended", "guard": "guarded", "stamp": "stamped"}
+RELOADED: Final = {"swapped": "taken over", "broken": "not taken over", "mended": "usable again"}
 REASON: Final = 256  # characters of a reason in a log line
 
 
@@ -54,9 +69,12 @@ def reviewed(metrics: Metrics, deed: Deed, request: Request, verdict: Verdict, s
     LOG.info("review decided", extra={"fields": fields})
 
 
-def failed(metrics: Metrics, fault: Fault, **fields: Any) -> None:
-    """Logs and counts one request that was not decided; inside an except block for faults of ours, with the trace."""
-    metrics.errors.labels(fault).inc()
+def failed(errors: Counter, fault: Fault, **fields: Any) -> None:
+    """Logs one request that was not decided, and counts it by its fault in `errors`.
+
+    Inside an except block for faults of ours, with the trace.
+    """
+    errors.labels(fault).inc()
     ours = fault in ("rule", "exception")
     level = logging.ERROR if ours else logging.WARNING
     LOG.log(level, "review not decided", exc_info=ours, extra={"fields": {"reason": fault, **fields}})
@@ -65,6 +83,14 @@ def failed(metrics: Metrics, fault: Fault, **fields: Any) -> None:
 def said(message: str, level: int = logging.INFO, **fields: Any) -> None:
     """Logs what the server itself does: a constant message and fields."""
     LOG.log(level, message, extra={"fields": fields})
+
+
+def reloaded(name: str, thing: Reloading, change: Change, **fields: Any) -> None:
+    """Logs what came of looking at files: nothing where nothing has changed."""
+    if change:
+        level = logging.ERROR if change == "broken" else logging.INFO
+        fields = {"reason": thing.remark(), **fields}
+        said(f"{name} {RELOADED[change]}", level, **{key: value for key, value in fields.items() if value})
 
 
 def outcome(deed: Deed, verdict: Verdict) -> str:

@@ -20,7 +20,7 @@ KIND: Final = "AdmissionReview"
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 ROOM: Final = 4096  # characters of all warnings together (Kubernetes 1.37.2 apiserver endpoints/filters/warning.go)
 
-Deed = Literal["mutate", "validate", "guard"]
+Deed = Literal["mutate", "validate", "guard", "stamp"]
 
 
 class ReviewError(ValueError):
@@ -52,6 +52,7 @@ class Request:
     user: str
     object: Any
     old: Any
+    options: Any = None
 
 
 def decide(body: bytes, policy: Policy, deed: Deed) -> tuple[Request, Verdict, bytes]:
@@ -88,19 +89,23 @@ def parse(body: bytes) -> Request:
         resource=_text(request, "resource", "resource"),
         subresource=_text(request, "subResource"),
         namespace=_text(request, "namespace"),
-        name=_text(request, "name") or named(request.get("object")),
+        # Of each object of a deletecollection only the old object says which one it is.
+        name=_text(request, "name") or named(request.get("object") or request.get("oldObject")),
         operation=operation,
         dry_run=request.get("dryRun") is True,
         user=_text(request, "userInfo", "username"),
         object=request.get("object"),
         old=request.get("oldObject"),
+        options=request.get("options"),
     )
 
 
 def judge(request: Request, policy: Policy, deed: Deed) -> Verdict:
-    """What comes of a request: nothing where no object is created or updated. Raises RuleError."""
+    """What comes of a request: nothing where it is not one of the deed's. Raises RuleError."""
     if deed == "guard":
         return _guarded(request, policy)
+    if deed == "stamp":
+        return _stamped(request, policy)
     if request.operation not in ("CREATE", "UPDATE") or request.object is None:
         return Verdict(request.object, left="operation")
     if request.subresource:  # a status or a scale: not the object that its author wrote
@@ -120,8 +125,23 @@ def _guarded(request: Request, policy: Policy) -> Verdict:
     return engine.guard(request.object, policy, namespace=request.namespace)
 
 
+def _stamped(request: Request, policy: Policy) -> Verdict:
+    """What comes of the deletion of a Pod, and nothing of any other request.
+
+    A deletion that is tied to a resourceVersion fails once anything has changed the Pod (Kubernetes 1.37.2 apiserver
+    pkg/registry/generic/registry/store.go: admission is asked inside the loop that checks the preconditions).
+    """
+    if request.operation != "DELETE" or request.old is None:
+        return Verdict(request.object, left="operation")
+    if request.subresource:
+        return Verdict(request.object, left="subresource")
+    if at(request.options, ("preconditions", "resourceVersion")):
+        return Verdict(request.object, left="version")
+    return engine.stamp(request.old, policy, request.user, namespace=request.namespace)
+
+
 def respond(request: Request, verdict: Verdict, deed: Deed) -> bytes:
-    """The AdmissionReview that answers `request`. Validation carries no patch, and no patch is beside a denial.
+    """The AdmissionReview that answers `request`. Where nothing is mended there is no patch, and none beside a denial.
 
     A verdict that is monitored changes, refuses and warns of nothing; the audit log has what would have been done.
     """
@@ -145,7 +165,7 @@ def _effect(verdict: Verdict, deed: Deed) -> dict[str, Any]:
     if verdict.denied:
         message = "; ".join(_within((notice.message for notice in verdict.denied), "; ", "reasons"))
         effect = {"allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": message}}
-    elif verdict.steps and deed != "validate":
+    elif verdict.steps and deed in ("mutate", "guard"):  # a patch in any other answer is an error
         effect = {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(verdict.steps)).decode()}
     warnings = _within((notice.message for notice in verdict.warned), "", "warnings")
     return {**effect, "warnings": warnings} if warnings else effect

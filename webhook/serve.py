@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import uvicorn
 
-from webhook import observe, policyfile, server, tls
+from webhook import connection, observe, policyfile, server, tls
 from webhook.command import refuse
-from webhook.connection import Connection, Server
 from webhook.core import policy
 from webhook.core.policy import Policy
 from webhook.listener import listening
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from webhook.tracing import Traces
 
 BACKLOG: Final = 2048  # connections that wait to be taken
-LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
-FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
 
 @click.command()
@@ -66,7 +62,7 @@ def serve(**given: Any) -> None:
             click.echo(f"The CA of its certificate: {pair.ca}")
         observe.said("serving", host=host, port=port, policy=str(settings.policy or "default"))
         run = _Run(settings, chosen, serving, listener, traces)
-        with asyncio.Runner(loop_factory=run.config.get_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=run.server.config.get_loop_factory()) as runner:
             well = runner.run(run.until_stopped())
     sys.exit(0 if well else 1)
 
@@ -135,23 +131,10 @@ class _Run:
         facts = Watched(settings.facts, policyfile.facts, optional=True) if settings.facts else None
         self.standing = Standing(serving, chosen, facts, metrics, settings.client_ca is not None)
         self.state = self.standing.state
-        self.config = uvicorn.Config(
-            server.app(self.state, metrics, trace=traces.reviewed if traces else None),
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            workers=1,
-            timeout_keep_alive=settings.keep_alive_seconds,
-            timeout_graceful_shutdown=FINISH_SECONDS,
-            ssl_context_factory=lambda _config, _default: serving.context,
+        application = server.app(self.state, metrics, trace=traces.reviewed if traces else None)
+        self.server = connection.server(
+            application, serving.context, settings.drain_seconds, settings.keep_alive_seconds
         )
-        # The last part of a drain, at most a fifth of it, is for what is already connected.
-        self.server = Server(self.config, min(LINGER_SECONDS, settings.drain_seconds / 5))
 
     async def until_stopped(self) -> bool:
         """Serves until a signal has ended it; whether the drain was left its time."""
@@ -175,5 +158,4 @@ class _Run:
             return
         self.state.draining = True
         observe.said("draining", seconds=self.settings.drain_seconds)
-        delay = self.settings.drain_seconds - self.server.linger
-        asyncio.get_running_loop().call_later(delay, setattr, self.server, "should_exit", True)
+        self.server.stop_after_drain()

@@ -1,17 +1,14 @@
 """What a running server stands on: its certificate, its policy and the facts for it, each as new as its files."""
 
 import asyncio
-import logging
 import time
-from typing import Any, Final
+from typing import Any
 
 from webhook import observe, tls
 from webhook.core.ruleset import Facts, Policy
 from webhook.metrics import Metrics, Reloads
 from webhook.server import State
-from webhook.watched import Change, Reloading, Watched
-
-SAID: Final = {"swapped": "taken over", "broken": "not taken over", "mended": "usable again"}
+from webhook.watched import Change, Watched
 
 
 class Standing:
@@ -90,21 +87,15 @@ class Standing:
 
     def _look_at_certificate(self) -> None:
         change = self._serving.reload()
-        _log("certificate", self._serving, change, expires=self._serving.expires)
+        observe.reloaded("certificate", self._serving, change, expires=self._serving.expires)
         if self._serving.remark():
             self._metrics.reload_failures.inc()
 
     def _tell(self, name: str, file: Watched[Any], reloads: Reloads, change: Change) -> None:
-        _log(name, file, change, file=str(file.path), generation=file.generation, problems=file.problems)
+        told = {"file": str(file.path), "generation": file.generation, "problems": file.problems}
+        observe.reloaded(name, file, change, **told)
         if change == "swapped":
             reloads.generation.set(file.generation)
             reloads.loaded.set(file.loaded)
         if change in ("swapped", "broken"):
             reloads.total.labels("loaded" if change == "swapped" else "refused").inc()
-
-
-def _log(name: str, thing: Reloading, change: Change, **fields: Any) -> None:
-    if change:
-        level = logging.ERROR if change == "broken" else logging.INFO
-        fields = {"reason": thing.remark(), **fields}
-        observe.said(f"{name} {SAID[change]}", level, **{key: value for key, value in fields.items() if value})

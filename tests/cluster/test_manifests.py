@@ -6,7 +6,7 @@ Kinds of cert-manager and of the Prometheus operator have tests of their own: te
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from tests import manifests
+from tests import manifests, rights
 from tests.cluster.controlplane import ControlPlane
 from tests.manifests import DEPLOY, OVERLAYS, Objects, objects
 from webhook import cli
@@ -22,7 +22,9 @@ from webhook import cli
 OTHERS: Final = ("cert-manager.io/", "monitoring.coreos.com/")
 NAMESPACE: Final = "drainproof"
 FIRST: Final = ("Namespace", "PriorityClass", "ServiceAccount")  # what others of them need to be there
-COMPONENTS: Final = ("namespace-opt-in", "fail-closed", "cert-manager", "monitoring")
+COMPONENTS: Final = ("namespace-opt-in", "fail-closed", "cert-manager", "monitoring", "disruption-stamp")
+STAMP: Final = "pods.stamp.drainproof.dev"
+CERTIFICATES: Final = "drainproof-certificates"  # rights that go with cert-manager
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +61,33 @@ def test_every_overlay_is_accepted(control_plane: ControlPlane, overlay: str) ->
     accepted(control_plane, manifests.rendered(DEPLOY / "overlays" / overlay))
 
 
-def test_all_components_together_are_accepted(control_plane: ControlPlane, tmp_path: Path) -> None:
-    text = manifests.composed(tmp_path, *COMPONENTS)
+@pytest.mark.parametrize("order", [COMPONENTS, COMPONENTS[::-1]], ids=["one way", "the other way round"])
+def test_all_components_together_are_accepted(
+    control_plane: ControlPlane, tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    text = manifests.composed(tmp_path, *order)
     accepted(control_plane, text)
     found = objects(text)
     validating = found["ValidatingWebhookConfiguration", "drainproof"]["webhooks"]
-    assert {webhook["failurePolicy"] for webhook in validating} == {"Fail"}
+    closed = {webhook["name"]: webhook["failurePolicy"] for webhook in validating}
+    assert closed.pop(STAMP) == "Ignore"
+    assert set(closed.values()) == {"Fail"}
     mutating = found["MutatingWebhookConfiguration", "drainproof"]["webhooks"]
     assert {webhook["failurePolicy"] for webhook in mutating} == {"Ignore"}
     for webhook in [*validating, *mutating]:
         label = {"key": "drainproof.dev/inject", "operator": "In", "values": ["enabled"]}
         assert webhook["namespaceSelector"]["matchExpressions"][1] == label
-    assert [kind for kind, name in found if name == "drainproof-controller"] == ["PodMonitor"]
+    assert not [kind for kind, name in found if name == CERTIFICATES]
+    flags = set(found["Deployment", "drainproof-controller"]["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert {"--certificates=external", "--certificate=/etc/drainproof/tls/tls.crt"} < flags
     assert not [kind for kind, _ in found if kind in ("NamespaceSelector", "Choice")]
+
+
+def test_the_stamp_is_asked_about_the_namespaces_of_the_other_webhooks(tmp_path: Path) -> None:
+    found = objects(manifests.composed(tmp_path, "disruption-stamp"))
+    webhooks = found["ValidatingWebhookConfiguration", "drainproof"]["webhooks"]
+    assert webhooks[-1]["name"] == STAMP
+    assert webhooks[-1]["namespaceSelector"] == webhooks[0]["namespaceSelector"]
 
 
 def test_without_a_component_an_overlay_is_the_base(base: Objects) -> None:
@@ -79,8 +95,8 @@ def test_without_a_component_an_overlay_is_the_base(base: Objects) -> None:
 
 
 @pytest.mark.parametrize("name", ["drainproof", "drainproof-controller"])
-def test_the_pods_are_let_into_a_restricted_namespace(control_plane: ControlPlane, base: Objects, name: str) -> None:
-    template = base["Deployment", name]["spec"]["template"]
+def test_the_pods_are_let_into_a_restricted_namespace(control_plane: ControlPlane, tmp_path: Path, name: str) -> None:
+    template = objects(manifests.composed(tmp_path, "disruption-stamp"))["Deployment", name]["spec"]["template"]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -96,13 +112,48 @@ def test_the_pods_are_let_into_a_restricted_namespace(control_plane: ControlPlan
     assert "violates PodSecurity" in refused.stderr
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_our_own_rules_find_nothing_in_what_is_rendered(tmp_path: Path, overlay: str) -> None:
+@pytest.mark.parametrize("components", [(), *((one,) for one in COMPONENTS), COMPONENTS], ids=lambda one: " ".join(one))
+def test_our_own_rules_find_nothing_in_what_is_rendered(tmp_path: Path, components: tuple[str, ...]) -> None:
     file = tmp_path / "rendered.yaml"
-    file.write_text(manifests.rendered(DEPLOY / "overlays" / overlay), encoding="utf-8")
+    file.write_text(manifests.composed(tmp_path, *components), encoding="utf-8")
     done = CliRunner().invoke(cli.main, ["check", "--fail-on", "warn", str(file)])
     assert done.exit_code == 0, done.output
     assert "0 denied, 0 warned" in done.output
+
+
+@pytest.mark.parametrize(
+    ("components", "changed"),
+    [
+        ((), set()),
+        (("cert-manager",), set(rights.CERTIFICATES)),
+        (("disruption-stamp",), set(rights.STAMP)),
+        (("cert-manager", "disruption-stamp"), {*rights.CERTIFICATES, *rights.STAMP}),
+    ],
+    ids=["base", "with cert-manager", "with the stamp", "with both"],
+)
+def test_the_controller_may_do_what_it_needs_and_nothing_else(
+    control_plane: ControlPlane, tmp_path: Path, components: tuple[str, ...], changed: set[rights.Right]
+) -> None:
+    found = objects(manifests.composed(tmp_path, *components))
+    granting = [one for (kind, _), one in found.items() if "Role" in kind]
+    expected = {*rights.MAY} ^ changed  # a component takes some, or gives some
+    bundle = json.dumps({"apiVersion": "v1", "kind": "List", "items": granting})
+    control_plane.kubectl("apply", "-f", "-", input=bundle)
+    try:
+        asked = {*rights.MAY, *rights.MAY_NOT, *rights.STAMP}
+        assert settled(lambda: rights.allowed(control_plane, asked), expected) == expected
+        elsewhere = {*rights.EVERYWHERE, *rights.CONFIGURING, *rights.STAMP} & expected
+        assert rights.allowed(control_plane, asked, "default") == elsewhere
+    finally:
+        control_plane.kubectl("delete", "-f", "-", input=bundle)
+
+
+def settled(look: Callable[[], set[rights.Right]], expected: set[rights.Right]) -> set[rights.Right]:
+    """What is seen once it is as expected, or after ten seconds: the API server learns of rights by a watch."""
+    end = time.monotonic() + 10
+    while (seen := look()) != expected and time.monotonic() < end:
+        time.sleep(0.2)
+    return seen
 
 
 def test_the_api_server_counts_what_our_alerts_look_for(control_plane: ControlPlane, base: Objects) -> None:

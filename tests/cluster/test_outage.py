@@ -23,7 +23,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployment import Deployment, Endpoint
 from tests.tables import CASES
 from webhook import tls
-from webhook.server import BODY_BYTES, BODY_SECONDS
+from webhook.intake import BODY_BYTES, BODY_SECONDS
 
 NAMESPACE: Final = "outage"
 CALL_SECONDS: Final = 3  # timeoutSeconds of the shipped configurations

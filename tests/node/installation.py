@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException, HTTPSConnection
@@ -20,25 +22,34 @@ REPOSITORY: Final = "registry.example/drainproof"
 IMAGE: Final = f"{REPOSITORY}:{__version__}"
 NAMESPACE: Final = "drainproof"
 WEBHOOK: Final = "app.kubernetes.io/component=webhook"
+CONTROLLER: Final = "app.kubernetes.io/component=controller"
 PORT: Final = 8443
 REPLICAS: Final = 2
 OVERLAY: Final = "deploy/overlays/cluster-wide"
-# All that an installation makes outside its namespace, and all in it that holds or grants something.
+# All that an installation makes.
 KINDS: Final = (
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings,namespaces,"
-    "priorityclasses,roles,rolebindings,serviceaccounts,secrets,leases,deployments,services"
+    "priorityclasses,roles,rolebindings,serviceaccounts,secrets,leases,configmaps,jobs,deployments,services,"
+    "networkpolicies,poddisruptionbudgets,horizontalpodautoscalers"
 )
 PLACE: Final = '{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}'
 
 
-def kustomization(folder: Path, overlay: str = "cluster-wide", components: Sequence[str] = ()) -> Path:
-    """`folder`, with a kustomization as docs/install.md shows one: an overlay, components, and the image."""
+def kustomization(
+    folder: Path, overlay: str = "cluster-wide", components: Sequence[str] = (), rules: Mapping[str, Any] | None = None
+) -> Path:
+    """`folder`, with a kustomization as docs/install.md shows one: an overlay, components, the image, and a policy."""
     deploy = Path(os.path.relpath(DEPLOY, folder.resolve()))
-    written = {
+    written: dict[str, Any] = {
         "resources": [str(deploy / "overlays" / overlay)],
         "components": [str(deploy / "components" / name) for name in components],
         "images": [{"name": "drainproof", "newName": REPOSITORY, "newTag": __version__}],
     }
+    if rules:
+        policy = {"apiVersion": "drainproof.dev/v1", "kind": "Policy", "rules": rules}
+        (folder / "policy.yaml").write_text(json.dumps(policy), encoding="utf-8")
+        ours = {"name": "drainproof-policy", "namespace": NAMESPACE, "behavior": "replace", "files": ["policy.yaml"]}
+        written["configMapGenerator"] = [{**ours, "options": {"disableNameSuffixHash": True}}]
     (folder / "kustomization.yaml").write_text(json.dumps(written), encoding="utf-8")
     return folder
 
@@ -50,21 +61,38 @@ def install(ring: Ring, folder: Path) -> None:
     wait_until_ready(ring)
 
 
-def uninstall(ring: Ring, removing: Path | Callable[[], object]) -> None:
-    """Run the commands under "Uninstalling" in docs/install.md.
+def uninstall(ring: Ring, way: str, folder: Path | None = None, helm: Callable[..., object] | None = None) -> None:
+    """Run the block of commands under "Uninstalling" in docs/install.md that begins with `way`.
 
-    A kustomization takes the place of the overlay in them; what is called, that of the command with the overlay.
+    A kustomization in `folder` takes the place of the overlay; `helm` is called for that program.
     """
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    found = re.search(r"^## Uninstalling$.*?^```$(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    for line in found[1].strip().splitlines():
-        program, *words = shlex.split(line, comments=True)
-        assert program == "kubectl"
-        if OVERLAY in words and not isinstance(removing, Path):
-            removing()
+    for program, *words in commands(way):
+        if program == "helm":
+            assert helm is not None
+            helm(*words)
+        elif program == "drainproof":
+            drainproof(ring, *words)
         else:
-            ring.kubectl(*(str(removing) if word == OVERLAY else word for word in words), timeout=120)
+            ring.kubectl(*(str(folder) if word == OVERLAY else word for word in words), timeout=120)
+
+
+def commands(way: str) -> list[list[str]]:
+    """The words of each command in the block under "Uninstalling" that begins with `way`."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Uninstalling\n")[2]
+    blocks = [block.strip() for block in re.findall(r"^```$(.*?)^```$", section, re.MULTILINE | re.DOTALL)]
+    block = next(one for one in blocks if one.startswith(way))
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
+
+
+def drainproof(ring: Ring, *words: str) -> str:
+    """What a command of ours says, run on the host as the administrator. Its end in an error fails the test."""
+    environment = {**ring.plane.environment, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "webhook", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert not done.returncode, done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 def things(ring: Ring) -> set[str]:
@@ -84,12 +112,12 @@ def wait_until_mending(ring: Ring) -> None:
     until(lambda: probe(ring), seconds=90)
 
 
-def wait_until_ready(ring: Ring, replicas: int = REPLICAS) -> None:
-    """Returns once exactly so many Pods of the webhook are there, and all of them are ready.
+def wait_until_ready(ring: Ring, replicas: int = REPLICAS, labels: str = WEBHOOK) -> None:
+    """Returns once exactly so many Pods with these labels are there, and all of them are ready.
 
     The autoscaler, which looks every 15 seconds, makes the second one.
     """
-    until(lambda: len(running := pods(ring)) == replicas and all(map(_is_ready, running)), seconds=120)
+    until(lambda: len(running := pods(ring, labels)) == replicas and all(map(_is_ready, running)), seconds=120)
 
 
 def until(holds: Callable[[], bool], seconds: float) -> None:

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(900)
 
 RULE: Final = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
 IGNORE: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+WORDS: Final = ("--namespace", NAMESPACE, "--create-namespace")
+EVERYWHERE: Final = {f"ConfigMap/{NAMESPACE}/kube-root-ca.crt", f"ServiceAccount/{NAMESPACE}/default"}
 SECONDS: Final = 120
 Helm = Callable[..., str]
 
@@ -42,14 +44,13 @@ def run(installable: Ring, pytestconfig: pytest.Config) -> Helm:
 @pytest.fixture(scope="module")
 def released(installable: Ring, run: Helm) -> Iterator[Ring]:
     """The ring with the chart, installed as docs/install.md says."""
-    before = installation.things(installable)
-    words = ("--namespace", NAMESPACE, "--create-namespace", "--set", f"image.repository={REPOSITORY}")
-    run("install", "drainproof", DEPLOY / "chart", *words)
+    run("install", "drainproof", DEPLOY / "chart", *WORDS, "--set", f"image.repository={REPOSITORY}")
     installation.wait_until_mending(installable)
     installation.wait_until_ready(installable)
     yield installable
-    installation.uninstall(installable, lambda: run("-n", NAMESPACE, "uninstall", "drainproof"))
-    assert installation.things(installable) == before
+    if "drainproof" in run("list", "--all", "--short", "--namespace", NAMESPACE).split():  # where a test failed
+        run("uninstall", "drainproof", "--namespace", NAMESPACE, "--no-hooks")
+        installation.drainproof(installable, "uninstall")
 
 
 def job(name: str, command: str, annotations: dict[str, str], **more: Any) -> dict[str, Any]:
@@ -111,3 +112,38 @@ def test_hooks_of_a_release_run_with_the_webhook_up_and_down(released: Ring, run
         for words in (("install", "hooked", chart, *valid), ("uninstall", "hooked")):
             run(*words)
         installation.until(lambda: "hooked" not in released.kubectl("get", "jobs", "-o", "name").stdout, seconds=30)
+
+
+def test_an_uninstall_by_the_program_is_left_to_helm(released: Ring) -> None:
+    before = installation.things(released)
+    with pytest.raises(AssertionError, match=f"helm --namespace {NAMESPACE} uninstall drainproof"):
+        installation.drainproof(released, "uninstall")
+    assert installation.things(released) == before
+
+
+def test_helm_alone_leaves_nothing_but_the_namespace(released: Ring, run: Helm) -> None:
+    watch = ("get", "events", "--namespace", NAMESPACE, "-o", "jsonpath={.items[*].involvedObject.name}")
+    (namespace, *more) = installation.commands("helm")
+    run(*namespace[1:])
+    left = {one for one in installation.things(released) if "drainproof" in one}
+    assert left == {f"Namespace//{NAMESPACE}", *EVERYWHERE}
+    told = released.kubectl(*watch).stdout.split()
+    assert {"drainproof-uninstall", "drainproof-leftovers"} <= set(told)
+    for program, *words in more:
+        assert program == "kubectl"
+        released.kubectl(*words, timeout=120)
+
+
+def test_an_image_out_of_reach_holds_up_helm_for_a_bounded_time_and_nothing_is_removed(
+    installable: Ring, run: Helm
+) -> None:
+    values = ("image.repository=none.test/none", "uninstallHook.activeDeadlineSeconds=30")
+    run("install", "drainproof", DEPLOY / "chart", *WORDS, *(word for one in values for word in ("--set", one)))
+    installed = installation.things(installable)
+    with pytest.raises(AssertionError, match="DeadlineExceeded"):
+        run("uninstall", "drainproof", "--namespace", NAMESPACE)
+    assert installed <= installation.things(installable)
+    installation.uninstall(installable, "drainproof uninstall --configurations-only", helm=run)
+    left = {one for one in installation.things(installable) if "drainproof" in one}
+    assert left == {f"Namespace//{NAMESPACE}", *EVERYWHERE}
+    installable.kubectl("delete", "namespace", NAMESPACE, "--timeout=50s")

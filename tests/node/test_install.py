@@ -10,43 +10,20 @@ from typing import Any, Final
 
 import pytest
 
+from tests import rights
 from tests.node import installation
 from tests.node.image import BUSYBOX
-from tests.node.installation import NAMESPACE, WEBHOOK
+from tests.node.installation import CONTROLLER, NAMESPACE, WEBHOOK
 from tests.node.ring import Ring
 
 pytestmark = pytest.mark.timeout(900)  # the first test builds the image, and on a new machine its base
 
 MENDED_SECONDS: Final = 60
 INJECT: Final = "drainproof.dev/inject"
-CONTROLLER: Final = "system:serviceaccount:drainproof:drainproof-controller"
 CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 FAILED_OPEN: Final = re.compile(
     r'^apiserver_admission_webhook_fail_open_count\{name="(jobs\.\w+)\.drainproof\.dev".*\} (\d+)$', re.MULTILINE
 )
-MAY: Final = [
-    *((verb, f"secrets/{name}") for verb in ("get", "create", "patch") for name in ("drainproof-tls", "drainproof-ca")),
-    *((verb, "leases/drainproof-controller") for verb in ("get", "create", "update")),
-    ("list", "endpointslices"),
-    *((verb, f"{kind}/drainproof") for verb in ("get", "patch") for kind in CONFIGURATIONS),
-]
-MAY_NOT: Final = [
-    *((verb, "secrets") for verb in ("get", "list", "watch", "create", "patch", "update", "delete")),
-    *((verb, "secrets/drainproof-tls") for verb in ("list", "watch", "update", "delete")),
-    *((verb, "secrets/another") for verb in ("get", "create", "patch")),
-    *((verb, "leases") for verb in ("get", "list", "create", "update", "delete")),
-    *((verb, "leases/drainproof-controller") for verb in ("patch", "delete")),
-    *((verb, "endpointslices") for verb in ("get", "create", "update", "patch", "delete")),
-    *((verb, kind) for verb in ("list", "create", "patch", "update", "delete") for kind in CONFIGURATIONS),
-    *((verb, f"{kind}/drainproof") for verb in ("update", "delete") for kind in CONFIGURATIONS),
-    *((verb, f"{kind}/another") for verb in ("get", "patch") for kind in CONFIGURATIONS),
-    *((verb, kind) for verb in ("get", "list", "create", "delete") for kind in ("pods", "jobs.batch", "configmaps")),
-    *((verb, "deployments.apps") for verb in ("get", "patch")),
-    *((verb, kind) for verb in ("create", "bind", "escalate") for kind in ("clusterroles", "roles")),
-    ("create", "serviceaccounts/token"),
-    ("impersonate", "users"),
-    ("create", "pods/exec"),
-]
 
 
 @dataclass(frozen=True)
@@ -69,7 +46,7 @@ def installed(installable: Ring, tmp_path_factory: pytest.TempPathFactory) -> It
     installation.wait_until_ready(installable)
     yield Installed(folder, before, seconds)
     if installation.things(installable) != before:  # only where the last test was not reached
-        installation.uninstall(installable, folder)
+        installation.uninstall(installable, "drainproof")
 
 
 def job(name: str, namespace: str = "default") -> dict[str, Any]:
@@ -120,7 +97,7 @@ def test_the_api_server_calls_the_service_and_trusts_the_ca_of_the_controller(in
 @pytest.mark.usefixtures("installed")
 def test_the_webhook_has_two_replicas_without_a_token_and_the_controller_has_one_with_it(installable: Ring) -> None:
     replicas = installation.pods(installable)
-    (controller,) = installation.pods(installable, "app.kubernetes.io/component=controller")
+    (controller,) = installation.pods(installable, CONTROLLER)
     assert len(replicas) == installation.REPLICAS
     mounted = "/var/run/secrets/kubernetes.io"
     for pod in (*replicas, controller):
@@ -142,13 +119,12 @@ def test_a_dry_run_shows_what_would_be_and_leaves_nothing(installable: Ring) -> 
 
 @pytest.mark.usefixtures("installed")
 def test_the_controller_may_do_what_it_needs_and_nothing_else(installable: Ring) -> None:
-    told = {}
-    for verb, what in (*MAY, *MAY_NOT):
-        words = ("auth", "can-i", verb, what, f"--as={CONTROLLER}", "--namespace", NAMESPACE)
-        told[verb, what] = installable.kubectl(*words, check=False).stdout.strip()
-    assert told == {**dict.fromkeys(MAY, "yes"), **dict.fromkeys(MAY_NOT, "no")}
-    elsewhere = ("auth", "can-i", "get", "secrets/drainproof-tls", f"--as={CONTROLLER}", "--namespace=default")
-    assert installable.kubectl(*elsewhere, check=False).stdout == "no\n"
+    asked = {*rights.MAY, *rights.MAY_NOT, *rights.STAMP}
+    assert rights.allowed(installable.plane, asked) == set(rights.MAY)
+    assert rights.allowed(installable.plane, asked, "default") == {*rights.EVERYWHERE, *rights.CONFIGURING}
+    words = ("auth", "can-i", "get", "secrets/drainproof-tls", f"--as={rights.ACCOUNT}", "--namespace")
+    said = [installable.kubectl(*words, one, check=False).stdout for one in (NAMESPACE, "default")]
+    assert said == ["yes\n", "no\n"]
 
 
 def test_only_namespaces_that_opt_in_are_looked_at(installable: Ring, installed: Installed, tmp_path: Path) -> None:
@@ -173,6 +149,75 @@ def test_only_namespaces_that_opt_in_are_looked_at(installable: Ring, installed:
 
 def is_looked_at(ring: Ring, namespace: str) -> bool:
     return "podFailurePolicy" in dry_run(ring, namespace)["spec"]
+
+
+KARPENTER: Final = "system:serviceaccount:kube-system:karpenter"
+STAMP: Final = "pods.stamp.drainproof.dev"
+# What an apply without the component leaves behind, as docs/install.md says.
+LEFT: Final = (
+    ("delete", "clusterrole,clusterrolebinding", "drainproof-stamp"),
+    ("-n", NAMESPACE, "delete", "service,poddisruptionbudget", "drainproof-controller"),
+)
+
+
+def test_with_the_stamp_a_job_does_not_count_what_karpenter_deletes(
+    installable: Ring, installed: Installed, tmp_path: Path
+) -> None:
+    rules = {"disruption-stamp": {"fix": True}}
+    folder = installation.kustomization(tmp_path, components=["disruption-stamp"], rules=rules)
+    page = (installation.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert all(f"`kubectl {' '.join(words)}`" in page for words in LEFT)
+    try:
+        installable.kubectl("apply", "--server-side", "-k", str(folder))
+        installation.wait_until_ready(installable, 2, CONTROLLER)
+        installation.until(lambda: STAMP in trusted(installable), seconds=30)
+        asked = {*rights.MAY, *rights.MAY_NOT, *rights.STAMP}
+        assert rights.allowed(installable.plane, asked) == {*rights.MAY, *rights.STAMP}
+        installable.plane.create(works("forced"))
+        installation.until(lambda: is_running(installable, "forced"), seconds=50)
+        (before,) = pods_of(installable, "forced")
+        as_karpenter = ("--wait=false", f"--as={KARPENTER}", "--as-group=system:masters")
+        installable.kubectl("delete", before, "--grace-period=20", *as_karpenter)
+        (marked,) = disruptions(installable, before)
+        assert (marked["status"], marked["reason"]) == ("True", "DeletionByKarpenter")
+        installation.until(lambda: pods_of(installable, "forced") not in ([], [before]), seconds=60)
+        assert installable.plane.get("job", "forced")["status"].get("failed", 0) == 0
+        installable.kubectl("delete", "job", "forced", "--timeout=50s")
+    finally:
+        installable.kubectl("apply", "--server-side", "-k", str(installed.folder))
+        for words in LEFT:
+            installable.kubectl(*words, "--ignore-not-found")
+    installation.wait_until_ready(installable, 1, CONTROLLER)
+    assert STAMP not in {webhook["name"] for webhook in configurations(installable)}
+
+
+def works(name: str) -> dict[str, Any]:
+    """A Job that fails when it is stopped."""
+    made = job(name)
+    made["spec"]["template"]["spec"]["containers"][0]["command"] = [
+        "sh",
+        "-c",
+        "trap 'sleep 3; exit 1' TERM; sleep 600 & wait",
+    ]
+    return made
+
+
+def trusted(ring: Ring) -> set[str]:
+    """The webhooks with a CA that the API server goes by."""
+    return {webhook["name"] for webhook in configurations(ring) if webhook["clientConfig"].get("caBundle")}
+
+
+def pods_of(ring: Ring, job: str) -> list[str]:
+    return ring.kubectl("get", "pods", f"--selector=batch.kubernetes.io/job-name={job}", "-o", "name").stdout.split()
+
+
+def is_running(ring: Ring, job: str) -> bool:
+    return any(ring.plane.get(pod)["status"]["phase"] == "Running" for pod in pods_of(ring, job))
+
+
+def disruptions(ring: Ring, pod: str) -> list[dict[str, Any]]:
+    conditions = ring.plane.get(pod)["status"]["conditions"]
+    return [one for one in conditions if one["type"] == "DisruptionTarget"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -202,8 +247,9 @@ def scale(ring: Ring, replicas: int) -> None:
 
 def test_uninstalling_leaves_nothing_and_mended_jobs_stay(installable: Ring, installed: Installed) -> None:
     assert is_mended(installable.plane.create(job("stays")))
-    installation.uninstall(installable, installed.folder)
-    assert installation.things(installable) == installed.before
+    installation.uninstall(installable, "drainproof")
     assert installable.kubectl("get", "pods", "--all-namespaces", f"--selector={WEBHOOK}", "-o", "name").stdout == ""
     assert is_mended(installable.plane.get("job", "stays"))
     installable.kubectl("delete", "job", "stays", "--timeout=50s")
+    assert installation.things(installable) == installed.before
+    assert installation.drainproof(installable, "uninstall") == "There is nothing left to remove.\n"

@@ -35,7 +35,7 @@ def closed(installable: Ring, tmp_path_factory: pytest.TempPathFactory) -> Itera
     installation.install(installable, folder)
     installable.kubectl("create", "namespace", LOADED)
     yield installable
-    installation.uninstall(installable, folder)
+    installation.uninstall(installable, "kubectl", folder)
     installable.kubectl("delete", "namespace", LOADED, "--timeout=50s")
 
 

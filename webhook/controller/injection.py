@@ -21,7 +21,7 @@ _PREFIX: Final = "/apis/admissionregistration.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The Service that our webhooks are called by."""
+    """A Service that webhooks of ours are called by."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ class Injection:
 
     api: Api
     configurations: tuple[Thing, ...]
-    service: Service
+    services: tuple[Service, ...]
     trusted: Callable[[tuple[Certificate, ...]], tuple[Certificate, ...]]
     leads: Callable[[], bool]
     metrics: Metrics
@@ -72,7 +72,7 @@ class Injection:
         The configuration is read first: had newer CAs been published since, the resource version would not fit.
         """
         found = self.api.get(thing)
-        ours = list(entries(found or {}, self.service))
+        ours = list(entries(found or {}, self.services))
         trusted = self.trusted(readable(entry.bundle for entry in ours)) if ours else ()
         bundle = pem(trusted)
         wrong = [entry for entry in ours if entry.bundle != bundle]
@@ -99,12 +99,13 @@ def configurations(mutating: Iterable[str], validating: Iterable[str]) -> tuple[
     )
 
 
-def entries(configuration: Mapping[str, Any], service: Service) -> Iterator[Entry]:
-    """The webhooks of a configuration that are called by our Service; those of others, or by URL, are not ours."""
+def entries(configuration: Mapping[str, Any], services: Iterable[Service]) -> Iterator[Entry]:
+    """The webhooks of a configuration that are called by our Services; those of others, or by URL, are not ours."""
+    ours = {(one.namespace, one.name) for one in services}
     for index, webhook in enumerate(configuration.get("webhooks") or []):
         client = webhook.get("clientConfig") or {}
         called = client.get("service") or {}
-        if (called.get("namespace"), called.get("name")) == (service.namespace, service.name):
+        if (called.get("namespace"), called.get("name")) in ours:
             yield Entry(index, str(webhook.get("name")), _decoded(client.get("caBundle")))
 
 

@@ -17,6 +17,7 @@ from webhook.controller.state import State
 from webhook.observe import said
 
 QUIET_SECONDS: Final = 60.0  # how long the same error of the same part is only counted
+OUTCOMES: Final = ("stamped", "dry-run", "left", "failed")  # of the deletion of a Pod
 _PASSING: Final = frozenset({0, 404, 409, 410, 429})  # what a later try may find otherwise; 5xx too
 
 
@@ -30,6 +31,8 @@ class Metrics:
     rotations: Counter
     injections: Counter
     errors: Counter
+    stamps: Counter
+    stamp_errors: Counter
 
 
 def metrics() -> Metrics:
@@ -57,7 +60,15 @@ def metrics() -> Metrics:
             "Calls to the API server that were not done; status 0 is no answer.",
             ("verb", "resource", "status"),
         ),
+        stamps=counter(
+            "drainproof_controller_stamps",
+            "Deletions of Pods reviewed: stamped, dry-run (only asked about), left (none to be stamped), or failed.",
+            ("outcome",),
+        ),
+        stamp_errors=counter("drainproof_controller_stamp_errors", "Calls of /stamp that were no review.", ("reason",)),
     )
+    for outcome in OUTCOMES:
+        made.stamps.labels(outcome)
     for kind, outcome in product(KINDS, ("done", "failed")):  # a counter that is there has a rate when it first rises
         made.rotations.labels(kind, outcome)
     return made
@@ -86,11 +97,11 @@ class Complaints:
     clock: Callable[[], float] = time.monotonic
     _quiet_until: dict[tuple[object, ...], float] = field(default_factory=dict)
 
-    def about(self, part: str, error: ApiError) -> None:
-        """Counts and logs one call of a part."""
+    def about(self, part: str, error: ApiError, *, apart: bool = True) -> None:
+        """Counts and logs one call of a part; unless objects are told `apart`, one line stands for all of a kind."""
         thing = error.thing
-        self.metrics.errors.labels(error.verb, thing.resource, str(error.status)).inc()
-        key = (error.verb, thing.resource, thing.name, error.status)
+        self.metrics.errors.labels(error.verb, thing.kind, str(error.status)).inc()
+        key = (error.verb, thing.kind, thing.name if apart else "", error.status)
         if self.clock() < self._quiet_until.get(key, 0):
             return
         self._quiet_until[key] = self.clock() + QUIET_SECONDS
@@ -100,7 +111,7 @@ class Complaints:
             logging.WARNING if passing else logging.ERROR,
             part=part,
             verb=error.verb,
-            resource=thing.resource,
+            resource=thing.kind,
             name=thing.name,
             namespace=thing.namespace,
             status=error.status,

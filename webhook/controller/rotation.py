@@ -23,7 +23,7 @@ NAME: Final = "rotation"
 
 @dataclass(slots=True)
 class Rotation:
-    """The certificates of one Service.
+    """The certificates of our Services, which share them.
 
     `settle` is for how many seconds a CA must have been published before it counts, for every API server learns of a
     caBundle by a watch of its own.
@@ -32,7 +32,7 @@ class Rotation:
     api: Api
     secrets: Secrets
     configurations: tuple[Thing, ...]
-    service: Service
+    services: tuple[Service, ...]
     plan: Plan
     settle: float
     leads: Callable[[], bool]
@@ -102,7 +102,7 @@ class Rotation:
         complete = True
         for thing in self.configurations:
             try:
-                found += [entry.bundle for entry in entries(self.api.get(thing) or {}, self.service)]
+                found += [entry.bundle for entry in entries(self.api.get(thing) or {}, self.services)]
             except ApiError as error:
                 self.complaints.about(NAME, error)
                 complete = False
@@ -119,8 +119,10 @@ class Rotation:
 
     def _replicas(self, state: State) -> tuple[tuple[Certificate, ...], int]:
         """What replicas serve and how many did not say. They are asked only while an older CA is still trusted."""
+        found: dict[str, set[replicas.Address]] = {}
         try:
-            found = replicas.addresses(self.api, self.service.namespace, self.service.name)
+            for service in self.services:
+                found |= replicas.addresses(self.api, service.namespace, service.name)
         except ApiError as error:
             self.complaints.about(NAME, error)
             return (), 1

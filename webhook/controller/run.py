@@ -1,24 +1,26 @@
 """`drainproof controller`: puts its parts together, runs them side by side, and ends them in order."""
 
 import contextlib
-import functools
 import secrets
 import signal
 import socket
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 from typing import Any, Final
 
 import click
 
-from webhook import observe
+from webhook import observe, policyfile
 from webhook.command import refuse
 from webhook.controller import api as apis
 from webhook.controller import injection, rotation
 from webhook.controller.api import Api
 from webhook.controller.authority import Plan
+from webhook.controller.deletion import Desk
 from webhook.controller.health import Health
 from webhook.controller.injection import Injection, Service
 from webhook.controller.lease import Lease, lease
@@ -27,10 +29,15 @@ from webhook.controller.part import Part, Rounds
 from webhook.controller.rotation import Rotation
 from webhook.controller.secret import Secrets, secret
 from webhook.controller.settings import Settings, options
-from webhook.listener import listening
+from webhook.controller.stamp import Files, Stamp
+from webhook.core import policy
+from webhook.listener import bound, listening
 from webhook.observe import LOG, said
+from webhook.rules import RULES
+from webhook.watched import Watched
 
-END_SECONDS: Final = 5.0  # for what is under way when a signal comes, and again for giving up the Lease
+END_SECONDS: Final = 5.0  # for what is under way when a signal comes
+LAST_SECONDS: Final = 10.0  # after that, for giving up the Lease, and for a drain
 
 
 @click.command()
@@ -41,13 +48,16 @@ def controller(**given: Any) -> None:
     It makes a CA and a serving certificate, stores them in Secrets, replaces them before they expire
     without a moment in which the API server does not trust what a replica serves, and puts the CA
     back where something removes it. Of several replicas the one that holds the Lease works, and the
-    others stand by. Exits with 0 after a signal, with 1 where it cannot listen, and with 2 where a
-    setting is wrong or there is no way to an API server.
+    others stand by. With --certificate and --key every replica also answers reviews of deletions at
+    /stamp, as soon as there is something in these files, and goes by --policy; a changed file is taken
+    over, and one that cannot be used changes nothing. Exits with 0 after a signal, with 1 where it
+    cannot listen, and with 2 where a setting is wrong or there is no way to an API server.
 
     \b
     Examples:
       drainproof controller --namespace drainproof
       drainproof controller --kubeconfig ~/.kube/config --leaf-life 720h
+      drainproof controller --certificate tls.crt --key tls.key --policy policy.yaml
     """
     settings = Settings(**given)
     problems, api = list(settings.problems()), None
@@ -57,9 +67,11 @@ def controller(**given: Any) -> None:
         problems.append(str(error))
     if problems or api is None:
         refuse(problems)
-    with contextlib.closing(listening(settings.host, settings.port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listening(settings.host, settings.port))
+        stamping = stack.enter_context(bound(settings.host, settings.stamp_port)) if settings.pair else None
         observe.configure(settings.log_level)
-        crew = composed(settings, api, listener)
+        crew = composed(settings, api, listener, stamping)
         host, port = listener.getsockname()[:2]
         said("controller started", host=host, port=port, identity=crew.election.identity)
         crew.until_signalled()
@@ -68,10 +80,14 @@ def controller(**given: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """All parts: those that work, and the election of who does, which ends after them."""
+    """All parts: those that work, the election of who does, which ends after them, and those that only answer.
+
+    These drain, and no other replica has to wait for that before it may lead.
+    """
 
     election: Lease
     parts: Sequence[Part]
+    answering: Sequence[Part] = ()
 
     def until_signalled(self) -> None:
         """Runs everything until SIGTERM or SIGINT; a second signal ends the process at once."""
@@ -86,18 +102,19 @@ class Crew:
         self.run(stop)
 
     def run(self, stop: Event) -> None:
-        """Runs everything until `stop` is set; then the parts end, and the Lease is given up last."""
+        """Runs everything until `stop` is set; then the parts end, and the Lease is given up after them."""
         given_up = Event()
+        answering = [_started(part, stop) for part in self.answering]
         working = [_started(part, stop) for part in self.parts]
         electing = _started(self.election, given_up)
         stop.wait()
         said("stopping")
-        _joined(working)
+        _joined(working, END_SECONDS)
         given_up.set()
-        _joined([electing])
+        _joined([electing, *answering], LAST_SECONDS)
 
 
-def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
+def composed(settings: Settings, api: Api, listener: socket.socket, stamping: socket.socket | None = None) -> Crew:
     """The parts that `settings` ask for. A later part is one more line in `working`."""
     counted = metrics()
     complaints = Complaints(counted)
@@ -105,17 +122,36 @@ def composed(settings: Settings, api: Api, listener: socket.socket) -> Crew:
     place = lease(settings.namespace, settings.lease)
     election = Lease(api, place, identity, settings.lease_seconds, complaints, on_lost=counted.expiry.clear)
     counted.leader.set_function(lambda: float(election.leads()))
-    service = Service(settings.namespace, settings.service)
+    working: list[Part] = []
+    if settings.certificates == "own":
+        working += _certificates(settings, api, election, counted, complaints)
+    answering = [_stamp(settings, api, stamping, counted, complaints)] if stamping else []
+    health = _health(listener, [election, *working, *answering], counted)
+    return Crew(election, [*working, health], answering)
+
+
+def _certificates(
+    settings: Settings, api: Api, election: Lease, counted: Metrics, complaints: Complaints
+) -> Iterator[Part]:
+    services = tuple(Service(settings.namespace, name) for name in settings.services)
     things = injection.configurations(settings.mutating, settings.validating)
     serving, ca = (secret(settings.namespace, name) for name in (settings.secret, settings.ca_secret))
-    stored = Secrets(api, serving, ca, manager=f"drainproof-{identity}"[:128])
-    rotating = Rotation(
-        api, stored, things, service, plan(settings), settings.settle_seconds, election.leads, counted, complaints
-    )
-    injecting = Injection(api, things, service, stored.trusted, election.leads, counted, complaints)
-    rounds = functools.partial(Rounds, seconds=settings.poll_seconds, leads=election.leads, complaints=complaints)
-    working: list[Part] = [rounds(rotation.NAME, rotating.once), rounds(injection.NAME, injecting.once)]
-    return Crew(election, [*working, _health(listener, [election, *working], counted)])
+    stored = Secrets(api, serving, ca, manager=f"drainproof-{election.identity}"[:128])
+    leads, settle = election.leads, settings.settle_seconds
+    rotating = Rotation(api, stored, things, services, plan(settings), settle, leads, counted, complaints)
+    injecting = Injection(api, things, services, stored.trusted, leads, counted, complaints)
+    for name, once in ((rotation.NAME, rotating.once), (injection.NAME, injecting.once)):
+        yield Rounds(name, once, settings.poll_seconds, leads, complaints)
+
+
+def _stamp(settings: Settings, api: Api, listener: socket.socket, counted: Metrics, complaints: Complaints) -> Stamp:
+    assert settings.pair is not None  # else there is no listener
+    chosen: policy.Policy | Watched[policy.Policy] = policy.default(RULES)
+    if settings.policy:
+        chosen = Watched(settings.policy, partial(policyfile.stated, rules=RULES))
+    files = Files(settings.pair, settings.client_ca, chosen)
+    desk = Desk(api, files.policy_in_force, counted, complaints)
+    return Stamp(listener, files, desk, settings.poll_seconds / 2)
 
 
 def _health(listener: socket.socket, parts: Sequence[Part], counted: Metrics) -> Health:
@@ -129,9 +165,9 @@ def _health(listener: socket.socket, parts: Sequence[Part], counted: Metrics) ->
 
 def plan(settings: Settings) -> Plan:
     """What `settings` want of certificates. An API server asks for the first name."""
-    base = f"{settings.service}.{settings.namespace}"
+    bases = [f"{name}.{settings.namespace}" for name in settings.services]
     return Plan(
-        names=(f"{base}.svc", f"{base}.svc.cluster.local", base),
+        names=tuple(name for base in bases for name in (f"{base}.svc", f"{base}.svc.cluster.local", base)),
         leaf_life=settings.leaf_life,
         ca_life=settings.ca_life,
         grace=timedelta(seconds=settings.grace_seconds),
@@ -150,8 +186,10 @@ def _started(part: Part, stop: Event) -> Thread:
     return thread
 
 
-def _joined(threads: Iterable[Thread]) -> None:
+def _joined(threads: Iterable[Thread], seconds: float) -> None:
+    """Waits until all threads have ended, `seconds` at most."""
+    until = time.monotonic() + seconds
     for thread in threads:
-        thread.join(END_SECONDS)
+        thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
-            said("part does not end", part=thread.name, seconds=END_SECONDS)
+            said("part does not end", part=thread.name, seconds=seconds)

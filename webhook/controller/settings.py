@@ -11,6 +11,7 @@ import click
 from webhook import flags
 from webhook.core import duration
 from webhook.flags import FILE, LOG_LEVEL, Command, flag, given_to, row
+from webhook.tls import Pair
 
 
 class _Life(click.ParamType[timedelta]):
@@ -42,6 +43,11 @@ _NAMES: Final = _Names()
 _KUBECONFIG: Final = row(FILE, "File that says how to reach the API server.", "the account of the Pod")
 _NAMESPACE: Final = row(click.STRING, "Namespace of the Service, the Secrets and the Lease.")
 _SERVICE: Final = row(click.STRING, "Service that the webhooks are called by.")
+_CONTROLLER_SERVICE: Final = row(click.STRING, "Service that /stamp of this controller is called by.")
+_CERTIFICATES: Final = row(
+    click.Choice(["own", "external"]),
+    "Who makes the certificates: this controller (own), or cert-manager or the like (external).",
+)
 _SECRET: Final = row(click.STRING, "Secret for the serving certificate; the webhook mounts it.")
 _CA_SECRET: Final = row(click.STRING, "Secret for the CA and its key; nobody mounts it.")
 _LEASE: Final = row(click.STRING, "Lease whose holder leads.")
@@ -58,8 +64,17 @@ _POLL: Final = row(click.FloatRange(0.1, 60), "Seconds between two looks at what
 _LEASE_SECONDS: Final = row(
     click.IntRange(3, 600), "Seconds after which another replica leads in the place of one that is gone."
 )
-_HOST: Final = row(click.STRING, "Address to answer kubelets and Prometheus on; :: takes IPv4 and IPv6.")
+_HOST: Final = row(click.STRING, "Address to answer on; :: takes IPv4 and IPv6.")
 _PORT: Final = row(click.IntRange(0, 65535), "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+_POLICY: Final = row(FILE, "File with the policy (YAML or JSON) that /stamp goes by.", "the default policy")
+_CERTIFICATE: Final = row(
+    FILE, "File with the certificate of /stamp (PEM), the leaf first; it may come later.", "no /stamp"
+)
+_KEY: Final = row(FILE, "File with the key of that certificate (PEM, without a passphrase).", "no /stamp")
+_CLIENT_CA: Final = row(
+    FILE, "File with CAs (PEM): only clients with a certificate of theirs get /stamp answered.", "anyone does"
+)
+_STAMP_PORT: Final = row(click.IntRange(0, 65535), "Port of /stamp; 0 takes a free one and says which.")
 _LOG_LEVEL: Final = row(LOG_LEVEL, "The least severe log lines that are written.")
 
 
@@ -70,6 +85,8 @@ class Settings:
     kubeconfig: Path | None = field(default=None, metadata=_KUBECONFIG)
     namespace: str = field(default="drainproof", metadata=_NAMESPACE)
     service: str = field(default="drainproof", metadata=_SERVICE)
+    controller_service: str = field(default="drainproof-controller", metadata=_CONTROLLER_SERVICE)
+    certificates: str = field(default="own", metadata=_CERTIFICATES)
     secret: str = field(default="drainproof-tls", metadata=_SECRET)
     ca_secret: str = field(default="drainproof-ca", metadata=_CA_SECRET)
     lease: str = field(default="drainproof-controller", metadata=_LEASE)
@@ -83,7 +100,22 @@ class Settings:
     lease_seconds: int = field(default=15, metadata=_LEASE_SECONDS)
     host: str = field(default="0.0.0.0", metadata=_HOST)
     port: int = field(default=8080, metadata=_PORT)
+    policy: Path | None = field(default=None, metadata=_POLICY)
+    certificate: Path | None = field(default=None, metadata=_CERTIFICATE)
+    key: Path | None = field(default=None, metadata=_KEY)
+    client_ca: Path | None = field(default=None, metadata=_CLIENT_CA)
+    stamp_port: int = field(default=8443, metadata=_STAMP_PORT)
     log_level: str = field(default="info", metadata=_LOG_LEVEL)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The Services that our certificate is for, the webhook's first."""
+        return tuple(dict.fromkeys((self.service, self.controller_service)))
+
+    @property
+    def pair(self) -> Pair | None:
+        """What /stamp is served with; None where it is not served."""
+        return Pair(self.certificate, self.key) if self.certificate and self.key else None
 
     def problems(self) -> Iterator[str]:
         """What does not go together."""
@@ -93,6 +125,10 @@ class Settings:
             yield "--secret and --ca-secret name the same Secret, and the webhook must not see the CA's key"
         if not self.mutating and not self.validating:
             yield "neither --mutating nor --validating names a webhook configuration"
+        if (self.certificate is None) is not (self.key is None):
+            yield "--certificate and --key belong together: give both, and /stamp is served, or neither"
+        if self.client_ca and not self.pair:
+            yield "--client-ca says who may ask at /stamp, which is served only with --certificate and --key"
         yield from (f"{flag(one)} is empty" for one in fields(self) if getattr(self, one.name) == "")
 
 

@@ -5,13 +5,14 @@ from typing import Any
 
 from webhook.core import guard as completion
 from webhook.core import record
+from webhook.core import stamp as disruption
 from webhook.core.judgement import Judgement, is_going
 from webhook.core.mend import Mend
 from webhook.core.ruleset import Mode, Policy
 from webhook.core.verdict import Exempted, Notice, RuleError, Verdict
 from webhook.core.workload import Workload, look, view
 
-__all__ = ["Exempted", "Notice", "RuleError", "Verdict", "foresee", "guard", "mutate", "validate"]
+__all__ = ["Exempted", "Notice", "RuleError", "Verdict", "foresee", "guard", "mutate", "stamp", "validate"]
 
 
 def mutate(document: Any, policy: Policy, old: Any = None, namespace: str = "") -> Verdict:
@@ -61,10 +62,23 @@ def foresee(document: Any, policy: Policy, namespace: str = "") -> Verdict:
 
 def guard(document: Any, policy: Policy, namespace: str = "") -> Verdict:
     """What is made of a Pod whose status is being updated: the old status does not matter."""
-    workload = view(document)
-    if workload is None or workload.kind.name != "Pod":
+    pod = _pod(document)
+    if pod is None:
         return Verdict(document, left="kind")
-    return _marked(completion.guarded(workload, policy, workload.namespace or namespace), policy)
+    return _marked(completion.guarded(pod, policy, pod.namespace or namespace), policy)
+
+
+def stamp(document: Any, policy: Policy, user: str, namespace: str = "") -> Verdict:
+    """What is made of a Pod that `user` is about to delete, so that its Job does not count the failure."""
+    pod = _pod(document)
+    if pod is None:
+        return Verdict(document, left="kind")
+    return _marked(disruption.stamped(pod, user, policy, pod.namespace or namespace), policy)
+
+
+def _pod(document: Any) -> Workload | None:
+    workload = view(document)
+    return workload if workload and workload.kind.name == "Pod" else None
 
 
 def _foreseen(workload: Workload, policy: Policy, namespace: str) -> Verdict:

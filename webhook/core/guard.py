@@ -6,17 +6,17 @@ podFailurePolicy is asked about Failed Pods only).
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from webhook.core import failurepolicy
+from webhook.core import failurepolicy, jobpod
 from webhook.core.declaration import EXIT_CONTRACT, GUARD
-from webhook.core.judgement import exemptions, is_going
+from webhook.core.judgement import is_going
 from webhook.core.mend import Mend
 from webhook.core.patch import Put, at, entries
 from webhook.core.rule import quoted, sentence
-from webhook.core.ruleset import Policy, Ruleset
-from webhook.core.verdict import Exempted, Verdict
-from webhook.core.workload import KINDS, PREFIX, Workload, look
+from webhook.core.ruleset import Policy
+from webhook.core.verdict import Verdict
+from webhook.core.workload import PREFIX, Workload
 
 RULE_ID: Final = "completion-guard"
 MARK: Final = PREFIX + GUARD
@@ -37,7 +37,7 @@ def guarded(workload: Workload, policy: Policy, namespace: str) -> Verdict:
     """What is made of the status that is reported for a Pod: a success that is not to be believed becomes a failure."""
     ruleset = policy.ruleset_for(namespace)
     left = _believed(workload) or ("" if RULE_ID in ruleset.context.mending else "off")
-    exempt = () if left else tuple(_exempt(workload, policy, ruleset, namespace))
+    exempt = () if left else tuple(jobpod.exempt(workload, RULE_ID, policy, ruleset, namespace))
     if left or exempt:
         return Verdict(workload.root, exempt=exempt, left=left or "exempt")
     mend = Mend(workload)
@@ -49,7 +49,7 @@ def _believed(workload: Workload) -> str:
     """Why a status is taken as it is reported; empty where it is a success that nobody vouches for."""
     if at(workload.root, ("status", "phase")) != "Succeeded":
         return "phase"
-    if not any(map(_is_job, entries(workload.root, "metadata", "ownerReferences"))):
+    if jobpod.owner(workload) is None:
         return "owner"
     if not _was_stopped(workload):
         return "undisturbed"
@@ -58,26 +58,15 @@ def _believed(workload: Workload) -> str:
     return "completed" if _says_completed(workload) else ""
 
 
-def _is_job(owner: Any) -> bool:
-    group = str(at(owner, ("apiVersion",), "")).rpartition("/")[0]
-    return at(owner, ("controller",)) is True and (group, at(owner, ("kind",))) == ("batch", "Job")
-
-
-def _disruptions(workload: Workload) -> list[Any]:
-    """The conditions that say that a Pod is disrupted: one at most, in what the API server accepts."""
-    conditions = entries(workload.root, "status", "conditions")
-    return [
-        one for one in conditions if (at(one, ("type",)), at(one, ("status",))) == (failurepolicy.CONDITION, "True")
-    ]
-
-
 def _was_stopped(workload: Workload) -> bool:
     """Whether a Pod was disrupted and told to stop, not only about to be: preemption marks a Pod before it deletes it.
 
     A kubelet that evicts, or whose node shuts down, stops a Pod without deleting it (1.37.2
     pkg/kubelet/eviction/eviction_manager.go, nodeshutdown: reason TerminationByKubelet).
     """
-    return any(is_going(workload) or at(one, ("reason",)) == "TerminationByKubelet" for one in _disruptions(workload))
+    return any(
+        is_going(workload) or at(one, ("reason",)) == "TerminationByKubelet" for one in jobpod.disruptions(workload)
+    )
 
 
 def _says_completed(workload: Workload) -> bool:
@@ -89,14 +78,6 @@ def _says_completed(workload: Workload) -> bool:
     )
 
 
-def _exempt(workload: Workload, policy: Policy, ruleset: Ruleset, namespace: str) -> Iterator[Exempted]:
-    """The exemption of a Pod, or of its Job, as far as a Pod tells of it."""
-    owner = next(filter(_is_job, entries(workload.root, "metadata", "ownerReferences")))
-    job = look({"metadata": {"name": at(owner, ("name",))}}, KINDS["batch", "Job"])
-    for one in (workload, job):
-        yield from (found for found in exemptions(one, policy, ruleset, namespace) if found.rule in ("*", RULE_ID))
-
-
 def _failure(workload: Workload) -> Iterator[Put]:
     yield Put(("status", "phase"), "Failed")
     yield Put(("status", "reason"), REASON)
@@ -104,7 +85,7 @@ def _failure(workload: Workload) -> Iterator[Put]:
 
 
 def _message(workload: Workload) -> str:
-    cause = str(at(_disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
+    cause = str(at(jobpod.disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
     text = f"It was stopped ({cause}) and exited 0, so its work may be unfinished and it counts as failed"
     main = workload.main
     if main is None:  # no Pod that was ever stored

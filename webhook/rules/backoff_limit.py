@@ -1,10 +1,10 @@
 """With backoffLimit 0 a single deletion that is not marked as a disruption fails the whole Job.
 
 A rule that ignores DisruptionTarget covers evictions. `kubectl delete pod`, Karpenter's deletion by force at a
-NodePool's terminationGracePeriod, node repair, and the kubelet's eviction of a Pod over its own
-ephemeral-storage limit carry no such condition: each counts, and with backoffLimit 0 one is enough (with
-backoffLimitPerIndex 0, for its index). Write 1 or more if the Job may run again. If it may not, 0 is right, and an
-exemption with that reason says so.
+NodePool's terminationGracePeriod and in node repair (but where the rule disruption-stamp is on), and the kubelet's
+eviction of a Pod over its own ephemeral-storage limit carry no such condition: each counts, and with backoffLimit 0
+one is enough (with backoffLimitPerIndex 0, for its index). Write 1 or more if the Job may run again. If it may not,
+0 is right, and an exemption with that reason says so.
 
 **Limits.** Where pod-failure-policy already says that nothing is injected because of backoffLimit 0, this rule
 is silent.
@@ -17,6 +17,7 @@ from typing import Final
 from webhook.core import failurepolicy
 from webhook.core.failurepolicy import Plan
 from webhook.core.rule import Context, Finding, Level, Rule
+from webhook.core.stamp import RULE_ID as STAMP_RULE
 from webhook.core.workload import BATCH, Workload
 
 
@@ -31,10 +32,11 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
     if field is None or _is_said(workload, context):
         return
     what = "its index" if field == "backoffLimitPerIndex" else "the Job"
+    forced = "" if STAMP_RULE in context.mending else "Karpenter's deletion by force, "
     yield Finding(
         workload.at_job(field),
-        f"0: the first Pod that ends without DisruptionTarget (kubectl delete, Karpenter's deletion by force, full "
-        f"ephemeral storage) fails {what}; write 1 or more if it may run again",
+        f"0: the first Pod that ends without DisruptionTarget (kubectl delete, {forced}full ephemeral storage) "
+        f"fails {what}; write 1 or more if it may run again",
     )
 
 

@@ -13,8 +13,9 @@ marked `drainproof.dev/completion-guard: "on"` (see the rule completion-guard) u
 **Limits.** A rule of the author that names DisruptionTarget with status True is a decision, and nothing is
 added to it. With backoffLimit 0 nothing is injected, for it often means: never run this twice; the option
 `backoff-limit-zero: inject` says otherwise. A policy of 20 rules has no room for another. A plain `kubectl
-delete pod`, and Karpenter's deletion by force, carry no DisruptionTarget, so they count as before. A program
-that exits 0 when it is stopped and is not guarded makes its Job Complete, whatever the policy.
+delete pod`, and Karpenter's deletion by force where the rule disruption-stamp is off, carry no DisruptionTarget, so
+they count as before. A program that exits 0 when it is stopped and is not guarded makes its Job Complete, whatever
+the policy.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from webhook.core.guard import RULE_ID as GUARD_RULE
 from webhook.core.patch import Put
 from webhook.core.protection import KEY
 from webhook.core.rule import Context, Finding, Level, Rule
+from webhook.core.stamp import RULE_ID as STAMP_RULE
 from webhook.core.workload import BATCH, PREFIX, Workload
 
 IGNORING: Final = f"action: Ignore, onPodConditions: [{{type: {CONDITION}}}]"
@@ -41,7 +43,7 @@ def check(workload: Workload, options: Options, context: Context) -> Iterator[Fi
     path = workload.at_job("podFailurePolicy")
     match failurepolicy.plan(workload, context):
         case Plan.DECIDED:
-            yield from _decided(workload)
+            yield from _decided(workload, context)
         case Plan.CONTRACT:
             yield Finding(path, _contract(workload))
         case Plan.FULL:
@@ -98,7 +100,7 @@ def _contract(workload: Workload) -> str:
     )
 
 
-def _decided(workload: Workload) -> Iterator[Finding]:
+def _decided(workload: Workload, context: Context) -> Iterator[Finding]:
     rules = failurepolicy.rules_of(workload)
     index = failurepolicy.decision(rules)
     assert index is not None  # Plan.DECIDED
@@ -114,7 +116,11 @@ def _decided(workload: Workload) -> Iterator[Finding]:
         yield Finding(
             path, f"Count on {CONDITION}: each disruption uses up backoffLimit; write action: Ignore if it should not"
         )
-    elif rules[index]["action"] in ("FailJob", "FailIndex") and workload.annotations.get(KEY) == "true":
+    elif (
+        rules[index]["action"] in ("FailJob", "FailIndex")
+        and workload.annotations.get(KEY) == "true"
+        and STAMP_RULE not in context.mending
+    ):
         yield Finding(
             path,
             f"{rules[index]['action']} on {CONDITION} does not fire when Karpenter at last deletes the Pod by force, "

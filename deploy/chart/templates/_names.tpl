@@ -38,3 +38,41 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{- /* Over nodes and zones; takes the component. */ -}}
+{{- define "drainproof.spread" -}}
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: DoNotSchedule
+  nodeTaintsPolicy: Honor
+  labelSelector:
+    matchLabels: {app.kubernetes.io/name: drainproof, app.kubernetes.io/component: {{ . }}}
+  matchLabelKeys: [pod-template-hash]
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {app.kubernetes.io/name: drainproof, app.kubernetes.io/component: {{ . }}}
+  matchLabelKeys: [pod-template-hash]
+{{- end -}}
+
+{{- /* Whether there is anything for a controller to do. */ -}}
+{{- define "drainproof.controlled" -}}
+{{- with .Values -}}
+{{- if or (eq .certificates.source "controller") .controller.watch .controller.discovery .stamp.enabled }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What the policy says of the stamp, as YAML. */ -}}
+{{- define "drainproof.stamp" -}}
+{{- get (.Values.policy.rules | default dict) "disruption-stamp" | default dict | toYaml -}}
+{{- end -}}
+
+{{- /* The users that a policy names by globs, as an expression for the API server. */ -}}
+{{- define "drainproof.users" -}}
+{{- $patterns := list -}}
+{{- range . -}}
+{{- $patterns = append $patterns (regexQuoteMeta . | replace "\\*" ".*" | replace "\\?" "." | replace "\\[" "[" | replace "\\]" "]" | replace "[!" "[^") -}}
+{{- end -}}
+request.userInfo.username.matches(r'^({{ join "|" $patterns }})$')
+{{- end -}}
