@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from webhook.tracing import Traces
 
 BACKLOG: Final = 2048  # connections that wait to be taken
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -92,7 +93,12 @@ def _prepared(
 def _pair(settings: Settings, stack: contextlib.ExitStack) -> tls.Pair:
     if settings.certificate and settings.key:
         return tls.Pair(settings.certificate, settings.key)
-    return tls.throw_away(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drainproof-"))))
+    ours = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a folder that the stack does not know yet would stay
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drainproof-"))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ours)
+    return tls.throw_away(Path(folder))
 
 
 def _traces(url: str | None, problems: list[str]) -> "Traces | None":
@@ -139,7 +145,7 @@ class _Run:
     async def until_stopped(self) -> bool:
         """Serves until a signal has ended it; whether the drain was left its time."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             loop.add_signal_handler(number, self.stop)
         keeping_up = loop.create_task(self.standing.keep_up(self.settings.reload_seconds))
         try:
