@@ -22,9 +22,9 @@ def working(
 ) -> Iterator[Deployment]:
     """Our webhook at work on the objects of a namespace, which is there already, until leaving.
 
-    `policy` is a policy document without its head. `extra` are more webhook configurations, such as one that calls
-    /stamp of a controller; they hold meanwhile in the whole cluster unless `only_in` has narrowed them. Raises
-    ProcessError.
+    `policy` is a policy document without its head. `extra` are more webhook configurations, of names of their own, such
+    as one that calls /stamp of a controller; they hold meanwhile, in the whole cluster unless `only_in` has narrowed
+    them. Raises ProcessError.
     """
     written = directory / "policy.yaml"
     written.write_text(json.dumps({"apiVersion": "drainproof.dev/v1", "kind": "Policy", **policy}), encoding="utf-8")

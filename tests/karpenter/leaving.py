@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.cluster.controlplane import ControlPlane
-from tests.karpenter import accounts
-from tests.karpenter.programs import Programs
+from tests.karpenter import accounts, chart
+from tests.karpenter.programs import NEWEST, Programs
 
 SECONDS: Final = 50  # for all of it
 MADE: Final = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh")
@@ -20,7 +20,8 @@ NO_FINALIZERS: Final = json.dumps({"metadata": {"finalizers": None}})
 def remove(plane: ControlPlane, found: Programs) -> None:
     """Delete the Pods on Karpenter's nodes, the nodes, NodeClaims and NodePools, the kinds and the accounts.
 
-    Karpenter and KWOK must have ended. What the API server does not delete in time is left.
+    Karpenter and KWOK must have ended. The Deployment of the chart goes, too, where somebody has made it. What the API
+    server does not delete in time is left.
     """
     asked = _Asked(plane, time.monotonic() + SECONDS)
     nodes = asked.names(*NODES)
@@ -39,7 +40,8 @@ def remove(plane: ControlPlane, found: Programs) -> None:
     if nodes:
         asked.kubectl("delete", "leases", "-n", "kube-node-lease", "--ignore-not-found", *nodes)
     asked.kubectl("delete", *crds)
-    documents = {"apiVersion": "v1", "kind": "List", "items": accounts.documents(found.rights)}
+    made = [*accounts.documents(found.rights), chart.deployment(NEWEST)]
+    documents = {"apiVersion": "v1", "kind": "List", "items": made}
     asked.kubectl("delete", "--ignore-not-found", "-f", "-", input=json.dumps(documents))
 
 

@@ -87,14 +87,10 @@ class Subject:
             )
         )
 
-    def event(self, reason: str, about: str, text: str = "") -> Call | None:
-        """The first event so far with a reason, about an object of that name, with that text in its message."""
+    def event(self, reason: str, about: str) -> Call | None:
+        """The first event so far with a reason, about an object of that name."""
         found = self.setting.ring.record.all(
-            lambda call: (
-                call.resource == "events"
-                and (call.object["reason"], story.about(call)) == (reason, about)
-                and text in call.object["message"]
-            )
+            lambda call: call.resource == "events" and (call.object["reason"], story.about(call)) == (reason, about)
         )
         return found[0] if found else None
 

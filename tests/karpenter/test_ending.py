@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster import controlplane, process
 from tests.cluster.controlplane import ControlPlane
-from tests.karpenter import ring, subject
+from tests.karpenter import chart, ring, subject
 from tests.karpenter.pool import node_pool
 from tests.karpenter.programs import BEFORE_DURATIONS, NEWEST
 from tests.karpenter.subject import Setting
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("able")
 ROOT: Final = Path(__file__).parents[2]
 KINDS: Final = (
     "nodes,leases,customresourcedefinitions,serviceaccounts,clusterroles,clusterrolebindings,"
-    "validatingwebhookconfigurations"
+    "validatingwebhookconfigurations,deployments"
 )
 NAMES: Final = 'jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\\n"}{end}'
 
@@ -42,6 +42,7 @@ def test_one_version_after_another_leaves_nothing_in_a_control_plane(plane: Cont
     before = things(plane)
     for version in (BEFORE_DURATIONS, NEWEST):
         with ring.running(plane, tmp_path / version, version) as running:
+            plane.create(chart.deployment(version))
             running.add(node_pool("left"))
             job = subject.create(Setting(running, "default"), f"left-{version[2:4]}", "true", pool="left")
             pod = job.pod(0)
