@@ -157,8 +157,10 @@ def test_do_not_disrupt_holds_until_the_grace_period_would_no_longer_fit(seen: S
     waited: Forced = seen("waited")
     assert (waited.asked, waited.disrupted) == ("DELETE pods", None)
     assert waited.after > LIMIT - 5 - 2
+    # Not all of the 5 s is left: Karpenter looks at such a Pod again after 0.1, 0.2, 0.4 and so on up to 10 s
+    # (v1.15.0 terminator/eviction.go evictionQueueMaxDelay), so that it may be late even for the limit, and grant 1 s.
     assert waited.grace is not None
-    assert waited.grace <= 5
+    assert 1 <= waited.grace <= 5
 
 
 def test_our_webhook_had_warned_of_both(seen: Seen) -> None:
