@@ -2,23 +2,25 @@
 #
 #   docker build -t registry.example/drainproof:1 .
 #   docker build --build-arg PYTHON_IMAGE=… --secret id=pip,src=pip.conf .    # a base of your own, an index of your own
+#   docker build --build-arg EXTRAS=traces .                                  # with OpenTelemetry, for --traces
 #
 # The base needs Python 3.11 or newer with its venv module, and a shell; both stages must have the same Python.
 ARG PYTHON_IMAGE=python:3.13-slim
 
 FROM ${PYTHON_IMAGE} AS build
+ARG EXTRAS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 # One environment has pip and the build backend and stays behind; the other is what goes into the image.
 RUN python3 -m venv /tools && python3 -m venv --without-pip /opt/drainproof
-COPY requirements.lock requirements-dev.lock ./
+COPY requirements.lock requirements-traces.lock requirements-dev.lock ./
 # Every archive is known by its hash, the build backend too, and none is compiled here.
 # The client of Kubernetes brings a second one, for asyncio, which is larger than the first and is not used.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     awk '/^[^ #]/ { wanted = /^setuptools==/ } wanted' requirements-dev.lock > /tools/backend.lock \
     && /tools/bin/pip install --require-hashes --no-deps --only-binary :all: -r /tools/backend.lock \
     && /tools/bin/pip --python /opt/drainproof/bin/python install \
-        --require-hashes --no-deps --only-binary :all: --compile -r requirements.lock \
+        --require-hashes --no-deps --only-binary :all: --compile -r "requirements${EXTRAS:+-$EXTRAS}.lock" \
     && rm -rf /opt/drainproof/lib/python3.*/site-packages/kubernetes/aio
 COPY LICENSE README.md pyproject.toml ./
 COPY webhook webhook

@@ -41,9 +41,10 @@ def missing() -> str:
     return f"building the image needs {' and '.join(absent)} (apt-get install {' '.join(absent)})" if absent else ""
 
 
-def build(archive: Path, name: str = NAME) -> Path:
+def build(archive: Path, name: str = NAME, extras: str = "") -> Path:
     """The image `name` as a docker-archive at `archive`, which is replaced; progress goes to stderr.
 
+    `extras` is what pyproject.toml calls an extra, to have that in it.
     `ctr images import` and `buildah from docker-archive:` read it. Raises ImageError.
     """
     if missing():
@@ -55,6 +56,7 @@ def build(archive: Path, name: str = NAME) -> Path:
         words = [
             *("bud", "--isolation", "chroot", "--layers=false", "--no-cache", "--pull-never"),
             *("--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", f"VERSION={__version__}"),
+            *("--build-arg", f"EXTRAS={extras}"),
             *("--secret", f"id=pip,src={pip}", "--tag", name),
         ]
         if CERTIFICATES.is_dir():  # what this machine trusts, pip trusts in the build; it does not stay in the image

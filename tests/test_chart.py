@@ -282,6 +282,13 @@ def test_the_webhook_can_run_in_the_network_of_its_node(program: Path) -> None:
     assert to_replicas["ports"] == [{"port": 9443, "protocol": "TCP"}]
 
 
+def test_traces_go_where_values_say(program: Path) -> None:
+    url = "http://collector.example:4318"
+    found = made(program, f"webhook.traces={url}")
+    containers = found["Deployment", "drainproof"]["spec"]["template"]["spec"]["containers"]
+    assert containers[0]["args"][-1] == f"--traces={url}"
+
+
 def test_without_autoscaling_there_are_as_many_replicas_as_are_asked_for(program: Path) -> None:
     found = made(program, "webhook.autoscaling.enabled=false", "webhook.autoscaling.minReplicas=3")
     assert ("HorizontalPodAutoscaler", "drainproof") not in found
@@ -394,6 +401,7 @@ def test_our_own_rules_find_nothing_in_what_the_chart_makes(program: Path, tmp_p
         "webhooks.namespace=opt-in",
         "webhook.autoscaling.minReplicas=1",
         "webhook.drainSeconds=0",
+        "webhook.traces=collector:4318",
         "certificates.source=vault",
         "image.digest=latest",
         "replicas=3",

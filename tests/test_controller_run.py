@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -26,7 +26,8 @@ from tests.test_tls import echo
 from webhook.controller import replicas
 from webhook.controller.api import Api, ApiError, ConnectionSettingsError, Thing, connect
 from webhook.controller.health import Health
-from webhook.controller.run import controller, plan
+from webhook.controller.lease import Lease
+from webhook.controller.run import Crew, controller, plan
 from webhook.controller.settings import Settings, options, table
 from webhook.flags import flag, variable
 from webhook.listener import bound, listening
@@ -319,6 +320,39 @@ def test_a_socket_that_is_only_bound_refuses_connections_until_somebody_listens(
             socket.create_connection(address, 5).close()
     with listening("localhost", 0) as one:
         socket.create_connection(one.getsockname()[:2], 5).close()
+
+
+@dataclass
+class Ending:
+    """A part that, once it is told to stop, does something and says so."""
+
+    name: str
+    ended: list[str]
+    does: Callable[[], object] = lambda: None
+
+    def run(self, stop: threading.Event) -> None:
+        stop.wait()
+        self.does()
+        self.ended.append(self.name)
+
+    def problem(self) -> str:
+        return ""
+
+    def alive(self) -> bool:
+        return True
+
+
+def test_the_lease_is_given_up_after_what_works_and_before_what_answers_has_drained() -> None:
+    ended: list[str] = []
+    given_up, stop = threading.Event(), threading.Event()
+    election = Ending("lease", ended, given_up.set)
+    answering = Ending("answering", ended, lambda: given_up.wait(20))
+    crew = Crew(cast(Lease, election), [Ending("works", ended, lambda: time.sleep(0.2))], [answering])
+    stop.set()
+    crew.run(stop)
+    assert ended[0] == "works"
+    assert sorted(ended[1:]) == ["answering", "lease"]
+    assert given_up.is_set()
 
 
 def test_without_an_api_server_it_says_so_in_a_line_goes_on_and_ends_within_seconds(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,20 @@ def test_what_the_dockerfile_copies_is_let_through_to_the_build() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
+def test_an_extra_adds_to_what_is_locked_and_changes_none_of_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras) == {"traces"}
+    assert pins("requirements.lock") < pins("requirements-traces.lock") < pins("requirements-dev.lock")
+    added = {pin.partition("==")[0] for pin in pins("requirements-traces.lock") - pins("requirements.lock")}
+    assert added > {re.split(r"[<>=]", text)[0] for text in extras["traces"]}
+    assert '-r "requirements${EXTRAS:+-$EXTRAS}.lock"' in DOCKERFILE
+
+
+def pins(lock: str) -> set[str]:
+    """Each distribution of a lock file with its version."""
+    return set(re.findall(r"^[\w.-]+==[^ ;]+", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE))
+
+
 def test_the_dockerfile_installs_only_what_is_known_by_its_hash() -> None:
     installs = re.findall(r"pip\S* (?:--python \S+ )?install((?:.|\\\n)*?)(?:&&|\n[A-Z])", DOCKERFILE)
     assert len(installs) == 3
@@ -72,17 +87,20 @@ def test_the_dockerfile_ends_with_a_user_by_number_and_no_shell() -> None:
     assert labels >= {"title", "description", "licenses", "version", "revision"}
 
 
-@pytest.mark.cluster
-@pytest.mark.timeout(1800)
-def test_the_image_holds_the_program_and_nothing_that_installs_or_compiles(
-    tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+@pytest.fixture
+def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The image with the extras that the test names, built anew; skipped where this machine cannot."""
     if image.missing():
         pytest.skip(image.missing())
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     with capture.global_and_fixture_disabled():
-        archive = image.build(tmp_path / "drainproof.tar")
+        return image.build(tmp_path / "drainproof.tar", **getattr(request, "param", {}))
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_the_image_holds_the_program_and_nothing_that_installs_or_compiles(archive: Path) -> None:
     assert archive.stat().st_size < 300 << 20
     assert image.run("drainproof", "--version") == f"drainproof, version {__version__}\n"
     assert "Serves the webhooks" in image.run("drainproof", "serve", "--help")
@@ -94,6 +112,21 @@ def test_the_image_holds_the_program_and_nothing_that_installs_or_compiles(
         assert not [one for place in places if place.is_dir() for one in place.iterdir() if INSTALLER.match(one.name)]
         assert not (root / "usr/share/python-wheels").exists()
         listed = json.loads((root / "opt/drainproof/sbom.cdx.json").read_text(encoding="utf-8"))
-        assert {"pip", "setuptools", "pytest"}.isdisjoint(one["name"] for one in listed["components"])
+        assert {"pip", "setuptools", "pytest", "opentelemetry-api"}.isdisjoint(
+            one["name"] for one in listed["components"]
+        )
         assert listed["metadata"]["component"]["version"] == __version__
         assert list(root.glob("opt/drainproof/lib/*/site-packages/webhook/__pycache__/cli.*.pyc"))
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("archive", [{"name": "docker.io/local/drainproof:traces", "extras": "traces"}], indirect=True)
+def test_the_image_with_the_extra_can_send_traces(archive: Path) -> None:
+    assert archive.stat().st_size < 300 << 20
+    name = "docker.io/local/drainproof:traces"
+    code = "from webhook.tracing import Traces; print(Traces('http://127.0.0.1:1/v1/traces'))"
+    assert "Traces object" in image.run("python", "-c", code, image=name)
+    with image.root(name) as root:
+        listed = json.loads((root / "opt/drainproof/sbom.cdx.json").read_text(encoding="utf-8"))
+        assert "opentelemetry-api" in {one["name"] for one in listed["components"]}

@@ -298,6 +298,12 @@ def test_a_connection_on_which_nothing_is_asked_is_closed_after_the_keep_alive_t
         connection.close()
 
 
+def replaced(new: Path, old: Path) -> None:
+    """Puts a file in the place of another as a whole: what is half written would be told of too."""
+    shutil.copy(new, whole := old.with_suffix(".new"))
+    whole.replace(old)
+
+
 def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one_is_not(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = throw_away(tmp_path / "new")
@@ -305,13 +311,13 @@ def test_a_new_certificate_is_taken_over_by_the_running_process_and_a_broken_one
         before, served = process.client(), process.ca.parent
         before.request("GET", "/healthz")
         assert before.getresponse().read() == b"ok\n"
-        shutil.copy(new.certificate, served / "tls.crt")  # the key does not belong to it
+        replaced(new.certificate, served / "tls.crt")  # the key does not belong to it
         said = process.waited("certificate not taken over")
         assert "cannot be used" in said["reason"]
         assert process.got("/readyz") == (200, "ok\n"), "what is served still works"
         assert "\ncertificate: ok; the files on disk cannot be used: " in process.got("/readyz?verbose")[1]
         assert process.reload_failures() > 0
-        shutil.copy(new.key, served / "tls.key")
+        replaced(new.key, served / "tls.key")
         process.waited("certificate taken over")
         assert new.ca
         after = Process(process.popen, process.port, new.ca, process.log)
@@ -449,7 +455,7 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None
     command = [sys.executable, "-m", "webhook", "serve", "--dev", "--port", "0", "--drain-seconds", "0"]
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL) as started:
         end = time.monotonic() + SECONDS
-        while not list(tmp_path.iterdir()) and time.monotonic() < end:
+        while not list(tmp_path.glob("drainproof-*")) and time.monotonic() < end:
             time.sleep(0.001)
         started.terminate()
         assert started.wait(SECONDS) == 0

@@ -1,4 +1,4 @@
-"""Connections: how long each may last and its headers may take, and how all of them end."""
+"""Connections: what each may take of time and room, and how all of them end."""
 
 import asyncio
 import contextlib
@@ -18,16 +18,19 @@ KNOWN_CLIENT: Final = "known_client"  # key in an ASGI scope's state: whether th
 AGE_SECONDS: Final = (240.0, 360.0)  # of a connection; spread, so that API servers do not all come back at once
 HEAD_SECONDS: Final = 10.0  # from a request's first byte to the end of its headers
 HEAD_BYTES: Final = 64 << 10
-CLOSE_SECONDS: Final = 0.5  # for a client to agree to the end of an idle connection, as TLS wants it
+WAITING: Final = 16  # requests of a connection that wait for the answer to an earlier one; API servers send none ahead
+TAKE_SECONDS: Final = 10.0  # for a client to take of an answer what is too much to be kept for it
+CLOSE_SECONDS: Final = 0.5  # for a client to take the last answer and agree to the end, as TLS wants it
 LINGER_SECONDS: Final = 1.0  # at the end of a drain: no new connections, and time for those just made to ask
 FINISH_SECONDS: Final = 5  # after a drain, for requests that are still being answered
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection with bounds that it lacks: an age, and limits to the headers of a request."""
+    """uvicorn's connection with bounds that it lacks: to age, headers, requests that wait, and what is not taken."""
 
     _head: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _untaken: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
@@ -47,14 +50,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.on_head_end()
+        self.on_taken()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._head is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The headers are too long.")
+        if self._head is not None and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -62,11 +65,45 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.on_head_end()
+        if len(self.pipeline) >= WAITING:
+            self.transport.abort()
+            raise RuntimeError("requests are sent faster than answers are read")  # to the parser, which stops
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_bytes = 0  # what else came with its last bytes is not counted: it is not known how much that is
+
+    def on_response_complete(self) -> None:
+        unread = self.cycle.more_body
+        super().on_response_complete()
+        if unread:
+            self.cut()
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(msg)
+        self.cut()
+
+    def cut(self) -> None:
+        """Soon ends a connection that is closing, from which uvloop would go on reading for half a minute."""
+        if self.transport.is_closing():
+            self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._untaken = self._untaken or self.loop.call_later(TAKE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self.on_taken()
+        super().resume_writing()
+
+    def on_taken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def on_head_begin(self) -> None:
         self.on_head_end()
-        self._head_bytes = 0
         self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def on_head_end(self) -> None:
@@ -114,6 +151,9 @@ class Server(uvicorn.Server):
             if self.force_exit or one in idle:
                 one.transport.abort()
         await super().shutdown(sockets)
+        for one in self.connections:  # whose clients do not take their answers: the end of the loop would wait for them
+            one.transport.abort()
+        await asyncio.sleep(0)
 
     @property
     def connections(self) -> list[Connection]:

@@ -1,10 +1,13 @@
-"""The body of a review: read once, within bounds, and only from those who may ask."""
+"""What is taken in: requests to the very paths, and the body of a review, once, within bounds, and from who may ask."""
 
 import asyncio
+import re
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from webhook.connection import KNOWN_CLIENT
 from webhook.metrics import Fault
@@ -21,6 +24,13 @@ class CallError(Exception):
         self.fault: Fault = fault
         self.status = status
         super().__init__(text)
+
+
+def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> Route:
+    """Where requests for a path and nothing else go; Starlette's own pattern takes a line feed behind it, too."""
+    made = Route(path, endpoint, methods=[method])
+    made.path_regex = re.compile(re.escape(path) + r"\Z")
+    return made
 
 
 async def body(request: Request, seconds: float, known_clients_only: bool) -> bytes:

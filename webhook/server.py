@@ -9,16 +9,21 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from webhook import intake, observe
 from webhook.connection import ending
 from webhook.core.policy import Policy
+from webhook.core.verdict import Verdict
+from webhook.intake import route
 from webhook.metrics import Fault, Metrics
 from webhook.review import Deed, ReviewError, UndecidedError, decide
+from webhook.review import Request as Asked
 
 REVIEWS: Final = ("/mutate", "/validate", "/guard")
+
+# What is told of a decided review: the headers of its request, when that began (nanoseconds since 1970), and all of it.
+Trace = Callable[[Mapping[str, str], int, Deed, Asked, Verdict], None]
 
 
 @dataclass(slots=True)
@@ -45,20 +50,22 @@ class State:
         }
 
 
-def app(state: State, metrics: Metrics, body_seconds: float = intake.BODY_SECONDS) -> ASGIApp:
-    """The application. `body_seconds` is how long a request may take to send its body.
+def app(
+    state: State, metrics: Metrics, body_seconds: float = intake.BODY_SECONDS, trace: Trace | None = None
+) -> ASGIApp:
+    """The application. `body_seconds` is how long a request may take to send its body; `trace` hears of each review.
 
     The media type of a request is not looked at: whatever it is called, the body is read as JSON or refused.
     """
-    desk = _Desk(state, metrics, body_seconds)
+    desk = _Desk(state, metrics, body_seconds, trace)
     application = Starlette(
         routes=[
-            Route("/mutate", desk.mutate, methods=["POST"]),
-            Route("/validate", desk.validate, methods=["POST"]),
-            Route("/guard", desk.guard, methods=["POST"]),
-            Route("/healthz", desk.healthz),
-            Route("/readyz", desk.readyz),
-            Route("/metrics", desk.metrics_page),
+            route("/mutate", desk.mutate, "POST"),
+            route("/validate", desk.validate, "POST"),
+            route("/guard", desk.guard, "POST"),
+            route("/healthz", desk.healthz, "GET"),
+            route("/readyz", desk.readyz, "GET"),
+            route("/metrics", desk.metrics_page, "GET"),
         ],
         exception_handlers={404: _elsewhere, 405: _otherwise},
     )
@@ -83,6 +90,7 @@ class _Desk:
     state: State
     metrics: Metrics
     body_seconds: float
+    trace: Trace | None
 
     async def mutate(self, request: Request) -> Response:
         return await self.review(request, "mutate")
@@ -108,14 +116,15 @@ class _Desk:
         return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def review(self, request: Request, deed: Deed) -> Response:
+        began = time.time_ns()
         try:
             body = await intake.body(request, self.body_seconds, self.state.known_clients_only)
         except intake.CallError as error:
             observe.failed(self.metrics.errors, error.fault, deed=deed, text=str(error))
             return intake.refusal(error)
-        return self.answer(body, deed)
+        return self.answer(body, deed, request, began)
 
-    def answer(self, body: bytes, deed: Deed) -> Response:
+    def answer(self, body: bytes, deed: Deed, call: Request, began: int) -> Response:
         """The answer to a whole body: pure computing of less than a millisecond, so it needs no thread."""
         started = time.perf_counter()
         policy = self.state.policy  # taken once: it may be replaced while this one is being decided
@@ -131,4 +140,6 @@ class _Desk:
             observe.failed(self.metrics.errors, fault, deed=deed, uid=error.request.uid, rule=error.rule)
             return PlainTextResponse(f"The review could not be decided: {error}; this is a fault of drainproof.\n", 500)
         observe.reviewed(self.metrics, deed, request, verdict, time.perf_counter() - started)
+        if self.trace:
+            self.trace(call.headers, began, deed, request, verdict)
         return Response(content, media_type="application/json")

@@ -4,11 +4,27 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 
 from webhook import flags
 from webhook.flags import FILE, LOG_LEVEL, PREFIX, Command, flag, given_to, row
+
+
+class _Collector(click.ParamType[str]):
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            url = urlsplit(value)
+            good = url.scheme in ("http", "https") and url.hostname and url.port != 0 and not url.username
+        except ValueError:
+            good = False
+        if not good:
+            self.fail(f"{value!r} is no URL such as http://collector.example:4318, without a user's name", param, ctx)
+        return str(value if url.path.strip("/") else url._replace(path="/v1/traces").geturl())
+
 
 _HOST: Final = row(click.STRING, "Address to listen on; :: takes IPv4 and IPv6.", "0.0.0.0, with --dev 127.0.0.1")
 _PORT: Final = row(click.IntRange(0, 65535), "Port to listen on; 0 takes a free one and says which.")
@@ -29,6 +45,11 @@ _DRAIN: Final = row(click.IntRange(0, 3600), "Seconds to go on answering after S
 _KEEP_ALIVE: Final = row(
     click.IntRange(1, 86400), "Seconds to keep an idle connection; above the 90 after which API servers drop it."
 )
+_TRACES: Final = row(
+    _Collector(),
+    "Collector (OTLP over HTTP) for a span of each decided review; needs the extra `traces`.",
+    "no spans are made",
+)
 _LOG_LEVEL: Final = row(LOG_LEVEL, "The least severe log lines that are written.")
 
 
@@ -47,6 +68,7 @@ class Settings:
     dev: bool = field(default=False, metadata=_DEV)
     drain_seconds: int = field(default=10, metadata=_DRAIN)
     keep_alive_seconds: int = field(default=120, metadata=_KEEP_ALIVE)
+    traces: str | None = field(default=None, metadata=_TRACES)
     log_level: str = field(default="info", metadata=_LOG_LEVEL)
 
     @property

@@ -128,7 +128,7 @@ def _start(
 ) -> ControlPlane:
     """Start everything in order; whatever has started is ended by `stack`, in reverse."""
     files = _files(directory, stack)
-    etcd_port, server_port = _free_ports(2)
+    etcd_port, server_port = free_ports(2)
     server = f"https://{HOST}:{server_port}"
     admin = credentials.write(files.state, server)
     started: list[Process] = []
@@ -170,7 +170,7 @@ def _files(directory: Path, stack: ExitStack) -> _Files:
     return files
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Different loopback ports that nobody listens on at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -4,20 +4,17 @@ The versions stand in the go.mod files and nowhere else. `python -m tests.cluste
 a control plane; the programs of a node are had only where somebody asks for them.
 """
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import process
+from tests.cluster import building
 
 MODULE = Path(__file__).with_name("programs")
 # containerd would raise the versions of the libraries from which the API server is built.
@@ -42,12 +39,8 @@ NODE_PACKAGES: Mapping[str, str] = {
 CONTAINERD_TAGS = "no_btrfs,no_zfs,no_devmapper"  # snapshotters that need C libraries or a kernel with more in it
 QUESTIONS: Mapping[str, Sequence[str]] = {"kubectl": ("version", "--client"), "containerd-shim-runc-v2": ("-v",)}
 OLDEST_ETCD = (3, 5)
-REPORT_SECONDS = 15
 NUMBER = re.compile(r"v?(\d+\.\d+\.\d+\S*)")
-
-
-class ProgramError(Exception):
-    """A program that can neither be found nor built; the text says what to do."""
+ProgramError = building.ProgramError
 
 
 @dataclass(frozen=True)
@@ -71,24 +64,20 @@ def find(packages: Mapping[str, str] = PACKAGES) -> dict[str, Program]:
     if all(found.values()):
         return {name: program for name, program in found.items() if program}
     _check_go(packages)
-    with _locked(cache()):
+    with building.locked(cache()):
         return {name: program or _cached(name) or _build(name) for name, program in found.items()}
 
 
 def pinned(name: str) -> str:
     """The version of program `name` in its go.mod, as v1.2.3."""
-    package, folder = _package(name), _folder(name)
+    package = _package(name)
     wanted = next(module for module in (ETCD, CONTAINERD, KUBERNETES) if package.startswith(module))
-    match = re.search(rf"^\s*(?:require )?{re.escape(wanted)} (v\S+)", _go_mod(folder), re.MULTILINE)
-    if match is None:
-        raise ProgramError(f"{folder / 'go.mod'} does not require {wanted}")
-    return match[1]
+    return building.required(_folder(name), wanted)
 
 
 def cache() -> Path:
     """The folder of the programs built here, one for each version of Kubernetes."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "drainproof" / "programs" / pinned("kube-apiserver")
+    return building.cache() / pinned("kube-apiserver")
 
 
 def _package(name: str) -> str:
@@ -110,7 +99,7 @@ def _from_assets(name: str) -> Program | None:
         return None
     path = Path(assets).absolute() / name
     if not os.access(path, os.X_OK):
-        _say(f"{name}: not in KUBEBUILDER_ASSETS ({assets}); looking elsewhere, its version may differ")
+        building.say(f"{name}: not in KUBEBUILDER_ASSETS ({assets}); looking elsewhere, its version may differ")
         return None
     return Program(name, path, _version(name, path) or "unknown version", "KUBEBUILDER_ASSETS")
 
@@ -162,7 +151,7 @@ def _version(name: str, path: Path) -> str | None:
 
 
 def _check_go(packages: Mapping[str, str]) -> None:
-    match = re.search(r"^go (\d+\.\d+)", _go_mod(MODULE), re.MULTILINE)
+    match = re.search(r"^go (\d+\.\d+)", (MODULE / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
     needed = match[1] if match else "1.26"
     advice = (
         f"Install Go {needed} or later from https://go.dev/dl/, "
@@ -183,7 +172,10 @@ def _build(name: str) -> Program:
     folder = cache()
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as scratch:
         built = Path(scratch) / name
-        _go_build(name, built, Path(scratch) / "log")
+        variables = _variables(name)
+        building.build(
+            name, pinned(name), _package(name), built, folder=_folder(name), tags=CONTAINERD_TAGS, variables=variables
+        )
         said = _version(name, built)
         if said != pinned(name):
             raise ProgramError(f"the {name} just built from {_folder(name)} says it is {said}, not {pinned(name)}")
@@ -191,80 +183,16 @@ def _build(name: str) -> Program:
     return Program(name, folder / name, said, "built now")
 
 
-def _go_build(name: str, output: Path, log: Path) -> None:
-    go = shutil.which("go") or "go"
-    flags = ["-mod=readonly", "-buildvcs=false", "-tags", CONTAINERD_TAGS, "-ldflags", _linker_flags(name)]
-    command = [go, "build", *flags, "-o", str(output), _package(name)]
-    # A go.work of the developer's, in a folder above, must not decide what is built.
-    # Go leaves its work folder behind when it is ended: with the output it goes with the scratch folder.
-    env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTMPDIR": str(output.parent)}
-    began = time.monotonic()
-    build = process.start("go build", command, log, env, cwd=_folder(name))
-    try:
-        _say(f"{name} {pinned(name)}: building (once; minutes when Go's own cache is cold)")
-        _wait(lambda: build.popen.poll() is not None, f"{name} {pinned(name)}: building")
-        if build.popen.returncode:
-            raise ProgramError(
-                f"building {name} failed (exit code {build.popen.returncode}); {process.tail(build)}\n"
-                f"Go fetches modules from its proxy unless they are in its cache: is there a network?"
-            )
-    finally:
-        process.stop(build)
-    _say(f"{name} {pinned(name)}: built in {time.monotonic() - began:.0f} s")
-
-
-def _linker_flags(name: str) -> str:
+def _variables(name: str) -> dict[str, object]:
     """What makes a program know its version; without it the API server calls itself v0.0.0-master."""
     version = pinned(name)
     major, minor = _numbers(version)
-    values = {
+    return {
         "k8s.io/component-base/version.gitVersion": version,
         "k8s.io/component-base/version.gitMajor": major,
         "k8s.io/component-base/version.gitMinor": minor,
         f"{CONTAINERD}/version.Version": version.removeprefix("v"),
     }
-    return " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in values.items())])
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel drops with the process; waiting for it is told on stderr."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        _wait(lambda: _try_lock(lock.fileno()), "another run is building: waiting")
-        # Only a builder that was killed leaves its scratch folder; nobody else builds while the lock is held.
-        for left in folder.glob(".*-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _wait(done: Callable[[], bool], what: str) -> None:
-    """Return once `done()` holds; say `what` and the seconds so far from time to time."""
-    began = time.monotonic()
-    told = began
-    while not done():
-        time.sleep(0.1)
-        now = time.monotonic()
-        if now - told >= REPORT_SECONDS:
-            _say(f"{what}, {now - began:.0f} s")
-            told = now
-
-
-def _go_mod(folder: Path) -> str:
-    return (folder / "go.mod").read_text(encoding="utf-8")
-
-
-def _say(text: str) -> None:
-    # Whole lines on stderr: the same on a terminal and in a CI log.
-    print(f"[programs] {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:

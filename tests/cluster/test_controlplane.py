@@ -83,10 +83,10 @@ def test_it_listens_on_loopback_only(control_plane: ControlPlane) -> None:
 def test_after_a_port_was_taken_others_are_chosen_and_all_is_gone_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free_ports = controlplane._free_ports
+    free_ports = controlplane.free_ports
     with socket.create_server((HOST, 0)) as taken:
         choices = iter([[taken.getsockname()[1], *free_ports(1)], free_ports(2)])
-        monkeypatch.setattr(controlplane, "_free_ports", lambda _count: next(choices))
+        monkeypatch.setattr(controlplane, "free_ports", lambda _count: next(choices))
         with controlplane.running(tmp_path, controllers=False) as plane:
             assert sorted(plane.pids) == ["etcd", "kube-apiserver"]
             plane.create(

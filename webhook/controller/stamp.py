@@ -13,7 +13,6 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from webhook import connection, intake, observe, tls
@@ -46,7 +45,7 @@ def app(desk: Desk, known_clients_only: bool, is_draining: Callable[[], bool], b
             return PlainTextResponse(f"{error}\n", 400)
 
     handlers = {404: _elsewhere, 405: _otherwise}
-    application = Starlette(routes=[Route("/stamp", stamp, methods=["POST"])], exception_handlers=handlers)
+    application = Starlette(routes=[intake.route("/stamp", stamp, "POST")], exception_handlers=handlers)
     application.router.redirect_slashes = False
     return connection.ending(application, is_draining)
 

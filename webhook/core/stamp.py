@@ -6,6 +6,7 @@ pkg/controller/job/pod_failure_policy.go (a podFailurePolicy knows a disruption 
 pkg/apis/core/v1 types.go (conditions of a Pod are merged by their type).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from webhook.core.workload import Json, Workload
 
 RULE_ID: Final = "disruption-stamp"
 REASON: Final = "DeletionByKarpenter"
+# A DNS subdomain (1.37.2 apimachinery pkg/api/validation/generic.go); anything else may lead to another object.
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -37,7 +40,7 @@ class Options:
 def stamped(pod: Workload, user: str, policy: Policy, namespace: str) -> Verdict:
     """What is made of a Pod that `user` deletes, but for the time of its condition."""
     ruleset = policy.ruleset_for(namespace)
-    left = next(_reasons(pod, user, ruleset), "")
+    left = next(_reasons(pod, user, ruleset), "") if _is_named(pod, namespace) else "unnamed"
     exempt = () if left else tuple(jobpod.exempt(pod, RULE_ID, policy, ruleset, namespace))
     if left or exempt:
         return Verdict(pod.root, exempt=exempt, left=left or "exempt")
@@ -47,10 +50,14 @@ def stamped(pod: Workload, user: str, policy: Policy, namespace: str) -> Verdict
     return Verdict(mend.root, tuple(mend.steps), tuple(mend.wishes), mended=(RULE_ID,))
 
 
+def _is_named(pod: Workload, namespace: str) -> bool:
+    """Whether it is certain which Pod it is: a call that changes it names it, and holds for no other."""
+    uid, name = (at(pod.root, ("metadata", key)) for key in ("uid", "name"))
+    return bool(uid) and all(_NAME.fullmatch(str(text)) for text in (name, namespace))
+
+
 def _reasons(pod: Workload, user: str, ruleset: Ruleset) -> Iterator[str]:
     """Why a deletion stays what it is. One that only cuts the grace of a Pod short counts like any other."""
-    if not (at(pod.root, ("metadata", "uid")) and at(pod.root, ("metadata", "name"))):
-        yield "unnamed"
     if jobpod.owner(pod) is None:
         yield "owner"
     if jobpod.disruptions(pod):

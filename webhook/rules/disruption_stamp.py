@@ -22,7 +22,8 @@ asks about at all.
 an API server that is slow, the deletion goes on without the stamp and counts as before; it is logged, and counted in
 `drainproof_controller_stamps_total`. Where a webhook of somebody else then refuses the deletion, the condition
 stays on a Pod that lives on, until Kubernetes takes it back after two minutes. A user who matches and deletes for
-another reason is believed all the same. Without a podFailurePolicy that ignores disruptions, the stamp changes
+another reason is believed all the same; and so is whoever reaches the port of /stamp and claims to be an API server,
+unless `--client-ca` says which clients are. Without a podFailurePolicy that ignores disruptions, the stamp changes
 nothing. What the rule does shows when Pods are deleted; of manifests it says nothing, and its level is of no account.
 """
 
