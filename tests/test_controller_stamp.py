@@ -546,9 +546,13 @@ def names(*changes: Any, **settings: Any) -> list[str]:
 
 def test_the_parts_are_those_that_the_settings_ask_for(tmp_path: Path) -> None:
     pair = {"certificate": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
-    assert names() == ["rotation", "injection", "health"]
-    assert names("stamp", **pair) == ["rotation", "injection", "health", "stamp"]
-    assert names("stamp", **pair, certificates="external", policy=tmp_path / "p") == ["health", "stamp"]
+    watching, rest = ["watch", "findings"], ["discovery", "health"]
+    assert names() == ["rotation", "injection", *watching, *rest]
+    assert names("stamp", **pair) == ["rotation", "injection", *watching, *rest, "stamp"]
+    few = {"certificates": "external", "policy": tmp_path / "p"}
+    assert names("stamp", **pair, **few) == [*watching, *rest, "stamp"]
+    assert names("stamp", **pair, **few, no_watch=True, no_discovery=True) == ["health", "stamp"]
+    assert names(**few, no_watch=True) == ["discovery", "policy", "health"]
 
 
 def test_without_an_api_server_deletions_are_allowed_in_time_and_the_process_ends_after_its_drain(

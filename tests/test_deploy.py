@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from webhook import __version__, cli, connection
-from webhook.controller import run
+from webhook.controller import crew
 from webhook.controller.settings import Settings as ControllerSettings
 from webhook.core.workload import KINDS, MENDED
 from webhook.flags import flag
@@ -190,7 +190,7 @@ def pauses(template: dict[str, Any]) -> int:
 def test_the_grace_period_covers_what_the_controller_does_when_it_is_stopped() -> None:
     template = objects()["Deployment", "drainproof-controller"]["spec"]["template"]
     declared = int(template["metadata"]["annotations"]["drainproof.dev/max-task-duration"].removesuffix("s"))
-    assert declared == run.END_SECONDS + run.LAST_SECONDS
+    assert declared == crew.END_SECONDS + crew.LAST_SECONDS
     (patch,) = documents(STAMP / "controller.yaml")
     assert pauses(template) == 0  # without the stamp, nobody calls it
     assert pauses(patch["spec"]["template"]) == pauses(objects()["Deployment", "drainproof"]["spec"]["template"])

@@ -134,6 +134,8 @@ def _controlled() -> str:
     made = controller_metrics()
     made.injections.labels("validatingwebhookconfigurations", "done")
     made.expiry.labels("leaf").set(1)
+    made.facts.labels("karpenter").set(1)
+    made.node_pools.labels("set").set(1)
     Complaints(made).about("test", ApiError("get", Thing("/api/v1", "secrets"), 403, "no"))
     return generate_latest(made.registry).decode()
 
@@ -165,6 +167,7 @@ def test_every_metric_of_ours_is_looked_at_by_somebody_or_said_to_be_for_people(
         "drainproof_facts_loaded_timestamp_seconds",
         "drainproof_facts_reloads_total",
         "drainproof_controller_certificate_expiry_timestamp_seconds",
+        "drainproof_controller_facts_nodepools",
         "drainproof_controller_rotations_total",
         "drainproof_controller_injections_total",
         "drainproof_controller_stamps_total",

@@ -2,18 +2,21 @@
 
 import json
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
 
 from webhook import __version__
+from webhook.controller.thing import ApiError, Thing
 
+__all__ = ["Api", "ApiError", "ConnectionSettingsError", "Thing", "connect", "read"]
 SECONDS: Final = 4.0  # for one call; less than a Lease has left when its holder stops to lead
+PAGE_SECONDS: Final = 30.0  # for a page of a list, for which a large cluster has to look at many objects
+PAGE: Final = 100  # objects; Pods of 20 KB each are then a few MB
 CONNECTIONS: Final = 16  # that are kept: more than there are threads of ours that call at once
 _TYPES: Final = {
     "merge": "application/merge-patch+json",
@@ -31,47 +34,6 @@ _ACCEPTED: Final = {
 
 class ConnectionSettingsError(ValueError):
     """There is no usable way to reach an API server; the message says why."""
-
-
-class ApiError(Exception):
-    """A call that was not done: `status` is the HTTP status, or 0 where there was no answer.
-
-    `retry_after` is what the server asked to wait, in seconds.
-    """
-
-    def __init__(self, verb: str, thing: "Thing", status: int, text: str, retry_after: float = 0) -> None:
-        self.verb, self.thing, self.status, self.retry_after = verb, thing, status, retry_after
-        said = f"{status}: {text}" if status else text
-        super().__init__(f"{verb} {thing}: {' '.join(said.split())}")
-
-
-@dataclass(frozen=True, slots=True)
-class Thing:
-    """An object, or without a name all objects of a kind; `prefix` is /api/v1 or /apis/<group>/<version>.
-
-    With a subresource, that part of the object.
-    """
-
-    prefix: str
-    resource: str
-    name: str = ""
-    namespace: str = ""
-    subresource: str = ""
-
-    @property
-    def path(self) -> str:
-        """The path of its URL."""
-        parts = ["namespaces", self.namespace] if self.namespace else []
-        parts += filter(None, (self.resource, self.name, self.subresource))
-        return "/".join([self.prefix, *(quote(part, safe="") for part in parts)])
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.kind, "/".join(filter(None, (self.namespace, self.name))))))
-
-    @property
-    def kind(self) -> str:
-        """What a rule of RBAC calls it: `pods`, `pods/status`."""
-        return "/".join(filter(None, (self.resource, self.subresource)))
 
 
 class Api:
@@ -104,6 +66,24 @@ class Api:
         found = self._call("GET", "list", thing, form=form, query=query).get("items")
         return found if isinstance(found, list) else []
 
+    def pages(self, thing: Thing, selector: str = "") -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """The objects in pieces, so that never all of them are in memory, each with the metadata of the list."""
+        more = ""
+        while True:
+            query = {"labelSelector": selector, "limit": str(PAGE), "continue": more}
+            asked = {name: value for name, value in query.items() if value}
+            found = self._call("GET", "list", thing, query=asked, seconds=PAGE_SECONDS)
+            metadata, items = found.get("metadata"), found.get("items")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            yield metadata, [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+            more = str(metadata.get("continue") or "")
+            if not more:
+                return
+
+    def post(self, thing: Thing, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes an object in the place, named by its body. Fails with reason AlreadyExists where it is there."""
+        return self._call("POST", "create", thing, body)
+
     def put(self, thing: Thing, body: Mapping[str, Any]) -> dict[str, Any]:
         """Puts an object in the place of what is there; kinds that allow it are also made so."""
         return self._call("PUT", "update", thing, body)
@@ -131,6 +111,10 @@ class Api:
         """
         return self._call("PATCH", "create", thing, body, "apply", {"fieldManager": manager})
 
+    def apply(self, thing: Thing, body: Mapping[str, Any], manager: str) -> dict[str, Any]:
+        """Makes an object, or the fields given, what `body` says, whoever changed them; other fields stay."""
+        return self._call("PATCH", "patch", thing, body, "apply", {"fieldManager": manager, "force": "true"})
+
     def delete(self, thing: Thing, uid: str) -> dict[str, Any]:
         """Deletes an object, and in time what it owns; fails with 409 where another has its name by now.
 
@@ -150,18 +134,30 @@ class Api:
         query: Mapping[str, str] | None = None,
         seconds: float = 0,
     ) -> dict[str, Any]:
+        timeout = urllib3.Timeout(total=seconds or self._seconds)
+        return read(verb, thing, self.ask(method, verb, thing, timeout, body, form, query))
+
+    def ask(
+        self,
+        method: str,
+        verb: str,
+        thing: Thing,
+        timeout: urllib3.Timeout,
+        body: object = None,
+        form: str = "",
+        query: Mapping[str, str] | None = None,
+        streams: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer to one request, whatever its status; with `streams` before its content has come."""
         url = self._configuration.host + thing.path + (f"?{urlencode(query)}" if query else "")
         kind, accepted = _TYPES.get(form, "application/json"), _ACCEPTED.get(form, "application/json")
         content = None if body is None else json.dumps(body)
-        timeout = urllib3.Timeout(total=seconds or self._seconds)
+        headers = {"Accept": accepted, "Content-Type": kind}
+        fixed: Any = {"retries": False, "redirect": False, "timeout": timeout, "preload_content": not streams}
         try:
-            headers = {"Accept": accepted, "Content-Type": kind, **self._headers()}
-            answer = self._pool.request(
-                method, url, body=content, headers=headers, retries=False, redirect=False, timeout=timeout
-            )
+            return self._pool.request(method, url, body=content, headers={**headers, **self._headers()}, **fixed)
         except (urllib3.exceptions.HTTPError, OSError, config.ConfigException) as error:
             raise ApiError(verb, thing, 0, f"the API server gave no answer: {error}") from error
-        return _object(verb, thing, answer)
 
     def _headers(self) -> dict[str, str]:
         with self._tokens:  # the token is read anew from its file now and then
@@ -190,15 +186,17 @@ def connect(kubeconfig: Path | str | None, context: str | None = None, **more: A
         raise ConnectionSettingsError(f"{where}: {' '.join(str(error).split())}") from error
 
 
-def _object(verb: str, thing: Thing, answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
+def read(verb: str, thing: Thing, answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
+    """The object in an answer. Raises ApiError."""
     try:
         found = json.loads(answer.data)
     except ValueError:
         found = None
     if not 200 <= answer.status < 300:
-        text = found.get("message") if isinstance(found, dict) else None
+        told = found if isinstance(found, dict) else {}
         wait = answer.headers.get("Retry-After", "")
-        raise ApiError(verb, thing, answer.status, str(text or answer.reason), float(wait) if wait.isdigit() else 0)
+        text, seconds = str(told.get("message") or answer.reason), float(wait) if wait.isdigit() else 0
+        raise ApiError(verb, thing, answer.status, text, seconds, str(told.get("reason") or ""))
     if not isinstance(found, dict):
         raise ApiError(verb, thing, answer.status, "the answer is no object")
     return cast(dict[str, Any], found)

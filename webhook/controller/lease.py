@@ -36,9 +36,11 @@ class Lease:
     on_lost: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.monotonic
     name: str = "lease"
+    notes: Callable[[], Mapping[str, str]] = dict  # annotations for whoever leads next, written while this one leads
     _leads_until: float = 0.0
     _led: bool = False
     _seen: dict[str, Any] | None = None
+    _annotations: dict[str, str] | None = None
     _seen_at: float = 0.0
     _answered_at: float = field(default_factory=time.monotonic)
     _began: float = field(default_factory=time.monotonic)
@@ -46,6 +48,10 @@ class Lease:
     def leads(self) -> bool:
         """Whether this replica leads at this moment."""
         return self.clock() < self._leads_until
+
+    def annotations(self) -> Mapping[str, str] | None:
+        """The annotations of the Lease when it was last read or written; None while it was not."""
+        return self._annotations
 
     def problem(self) -> str:
         """That the API server has been silent or unwilling for so long that nobody can lead."""
@@ -85,7 +91,7 @@ class Lease:
             spec = (found or {}).get("spec") or {}
             if found and spec.get("holderIdentity") == self.identity:
                 given_up = {**spec, "holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": _now()}
-                self.api.put(self.thing, {**found, "spec": given_up})
+                self._put(found, given_up)
                 said("lease given up", lease=str(self.thing), identity=self.identity)
         except ApiError as error:
             self.complaints.about(self.name, error)
@@ -97,17 +103,25 @@ class Lease:
         spec = dict((found or {}).get("spec") or {})
         if found is None or spec != self._seen:
             self._seen, self._seen_at = spec, now
+        self._annotations = _annotations(found)
         if found and not self._free(spec, now):
             self._leads_until = 0.0
             return
         body = found or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": _metadata(self.thing)}
         # A PUT makes a Lease that is not there, and fails with 409 where somebody else wrote it first.
-        stored = self.api.put(self.thing, {**body, "spec": self._claim(spec)})
+        stored = self._put(body, self._claim(spec))
         self._seen, self._seen_at = dict(stored.get("spec") or {}), now
         self._leads_until = now + self.seconds * 2 / 3
         if not self._led:
             self._led = True
             said("leading", lease=str(self.thing), identity=self.identity, before=spec.get("holderIdentity"))
+
+    def _put(self, body: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+        annotations = {**_annotations(body), **self.notes()}
+        metadata = {**(body.get("metadata") or {}), **({"annotations": annotations} if annotations else {})}
+        stored = self.api.put(self.thing, {**body, "metadata": metadata, "spec": spec})
+        self._annotations = _annotations(stored)
+        return stored
 
     def _free(self, spec: Mapping[str, Any], now: float) -> bool:
         """Whether the Lease is ours, nobody's, or has not changed for as long as it lasts."""
@@ -134,6 +148,10 @@ class Lease:
 def lease(namespace: str, name: str) -> Thing:
     """A Lease's place in the API."""
     return Thing("/apis/coordination.k8s.io/v1", "leases", name, namespace)
+
+
+def _annotations(found: Mapping[str, Any] | None) -> dict[str, str]:
+    return dict(((found or {}).get("metadata") or {}).get("annotations") or {})
 
 
 def _metadata(thing: Thing) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from webhook.controller.api import ApiError
 from webhook.controller.authority import KINDS
 from webhook.controller.state import State
+from webhook.core.undone import GUARDS
 from webhook.observe import said
 
 QUIET_SECONDS: Final = 60.0  # how long the same error of the same part is only counted
@@ -30,6 +31,9 @@ class Metrics:
     expiry: Gauge
     rotations: Counter
     injections: Counter
+    false_completions: Counter
+    facts: Gauge
+    node_pools: Gauge
     errors: Counter
     stamps: Counter
     stamp_errors: Counter
@@ -55,6 +59,21 @@ def metrics() -> Metrics:
             "Webhook configurations whose caBundle was set.",
             ("resource", "outcome"),
         ),
+        false_completions=counter(
+            "drainproof_controller_false_completions",
+            "Pods that count as successes although they were stopped with nobody vouching for their work.",
+            ("guard",),
+        ),
+        facts=gauge(
+            "drainproof_controller_facts_timestamp_seconds",
+            "When a source of facts could last be read, in seconds since 1970; only where this replica leads.",
+            ("source",),
+        ),
+        node_pools=gauge(
+            "drainproof_controller_facts_nodepools",
+            "NodePools with and without a terminationGracePeriod; only where this replica leads.",
+            ("limit",),
+        ),
         errors=counter(
             "drainproof_controller_api_errors",
             "Calls to the API server that were not done; status 0 is no answer.",
@@ -71,7 +90,15 @@ def metrics() -> Metrics:
         made.stamps.labels(outcome)
     for kind, outcome in product(KINDS, ("done", "failed")):  # a counter that is there has a rate when it first rises
         made.rotations.labels(kind, outcome)
+    for guard in GUARDS:
+        made.false_completions.labels(guard)
     return made
+
+
+def led_no_more(metrics: Metrics) -> None:
+    """Takes away what only a leader shows."""
+    for gauge in (metrics.expiry, metrics.facts, metrics.node_pools):
+        gauge.clear()
 
 
 def expiries(metrics: Metrics, state: State) -> None:

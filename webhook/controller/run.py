@@ -1,53 +1,53 @@
-"""`drainproof controller`: puts its parts together, runs them side by side, and ends them in order."""
+"""`drainproof controller`: puts its parts together and runs them."""
 
 import contextlib
 import secrets
-import signal
 import socket
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from threading import Event, Thread
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from webhook import observe, policyfile
 from webhook.command import refuse
 from webhook.controller import api as apis
-from webhook.controller import injection, rotation
+from webhook.controller import discovery, findings, injection, rotation
+from webhook.controller import policy as policies
 from webhook.controller.api import Api
 from webhook.controller.authority import Plan
+from webhook.controller.crew import Crew
 from webhook.controller.deletion import Desk
+from webhook.controller.discovery import Discovery
 from webhook.controller.health import Health
 from webhook.controller.injection import Injection, Service
 from webhook.controller.lease import Lease, lease
-from webhook.controller.metrics import Complaints, Metrics, metrics
+from webhook.controller.ledger import Ledger
+from webhook.controller.metrics import Complaints, Metrics, led_no_more, metrics
 from webhook.controller.part import Part, Rounds
+from webhook.controller.policy import Chosen
 from webhook.controller.rotation import Rotation
 from webhook.controller.secret import Secrets, secret
 from webhook.controller.settings import Settings, options
 from webhook.controller.stamp import Files, Stamp
 from webhook.core import policy
 from webhook.listener import bound, listening
-from webhook.observe import LOG, said
+from webhook.observe import said
 from webhook.rules import RULES
 from webhook.watched import Watched
-
-END_SECONDS: Final = 5.0  # for what is under way when a signal comes
-LAST_SECONDS: Final = 10.0  # after that, for giving up the Lease, and for a drain
 
 
 @click.command()
 @options
 def controller(**given: Any) -> None:
-    """Keeps the webhook's certificates, and the CA in its configurations, until SIGTERM or SIGINT.
+    """Keeps certificates and facts for the webhook, and watches its Jobs, until SIGTERM or SIGINT.
 
     It makes a CA and a serving certificate, stores them in Secrets, replaces them before they expire
     without a moment in which the API server does not trust what a replica serves, and puts the CA
-    back where something removes it. Of several replicas the one that holds the Lease works, and the
+    back where something removes it. It keeps Karpenter's version and the limits of NodePools in a
+    ConfigMap, and makes an Event on each Job that counts a Pod as a success which was stopped with
+    nobody vouching for its work. Of several replicas the one that holds the Lease works, and the
     others stand by. With --certificate and --key every replica also answers reviews of deletions at
     /stamp, as soon as there is something in these files, and goes by --policy; a changed file is taken
     over, and one that cannot be used changes nothing. Exits with 0 after a signal, with 1 where it
@@ -78,56 +78,46 @@ def controller(**given: Any) -> None:
     said("stopped")
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """All parts: those that work, the election of who does, which ends after them, and those that only answer.
-
-    These drain, and no other replica has to wait for that before it may lead.
-    """
-
-    election: Lease
-    parts: Sequence[Part]
-    answering: Sequence[Part] = ()
-
-    def until_signalled(self) -> None:
-        """Runs everything until SIGTERM or SIGINT; a second signal ends the process at once."""
-        stop = Event()
-
-        def stopping(number: int, _frame: object) -> None:
-            stop.set()
-            signal.signal(number, signal.SIG_DFL)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stopping)
-        self.run(stop)
-
-    def run(self, stop: Event) -> None:
-        """Runs everything until `stop` is set; then the parts end, and the Lease is given up after them."""
-        given_up = Event()
-        answering = [_started(part, stop) for part in self.answering]
-        working = [_started(part, stop) for part in self.parts]
-        electing = _started(self.election, given_up)
-        stop.wait()
-        said("stopping")
-        _joined(working, END_SECONDS)
-        given_up.set()
-        _joined([electing, *answering], LAST_SECONDS)
-
-
 def composed(settings: Settings, api: Api, listener: socket.socket, stamping: socket.socket | None = None) -> Crew:
-    """The parts that `settings` ask for. A later part is one more line in `working`."""
+    """The parts that `settings` ask for. A later part is one more line in `working` or `beside`."""
     counted = metrics()
     complaints = Complaints(counted)
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    chosen, default = _policy(settings), policy.default(RULES)
+    ledger = Ledger(lambda: policies.in_force(chosen) or default)
     place = lease(settings.namespace, settings.lease)
-    election = Lease(api, place, identity, settings.lease_seconds, complaints, on_lost=counted.expiry.clear)
+    election = Lease(api, place, identity, settings.lease_seconds, complaints, notes=ledger.annotations)
     counted.leader.set_function(lambda: float(election.leads()))
+    facts = discovery.discovery(settings, api, election.leads, counted, complaints)
+    election.on_lost = partial(_lost, counted, facts)
     working: list[Part] = []
     if settings.certificates == "own":
         working += _certificates(settings, api, election, counted, complaints)
-    answering = [_stamp(settings, api, stamping, counted, complaints)] if stamping else []
-    health = _health(listener, [election, *working, *answering], counted)
-    return Crew(election, [*working, health], answering)
+    answering = [_stamp(settings, api, stamping, chosen, counted, complaints)] if stamping else []
+    # What these cannot do is no reason to send no deletions to this replica: it goes on with everything else.
+    beside: list[Part] = []
+    if not settings.no_watch:
+        beside += findings.parts(api, ledger, election, counted, complaints)
+    if not settings.no_discovery:
+        beside.append(Rounds(discovery.NAME, facts.once, settings.discovery_seconds, election.leads, complaints))
+    if not stamping and settings.policy:
+        look = partial(policies.look, chosen)
+        beside.append(Rounds(policies.NAME, look, settings.poll_seconds / 2, lambda: True, complaints))
+    health = _health(listener, [election, *working, *answering], beside, counted)
+    return Crew(election, [*working, *beside, health], answering)
+
+
+def _policy(settings: Settings) -> Chosen:
+    if settings.policy is None:
+        return policy.default(RULES)
+    chosen = Watched(settings.policy, partial(policyfile.stated, rules=RULES))
+    policies.look(chosen)
+    return chosen
+
+
+def _lost(counted: Metrics, facts: Discovery) -> None:
+    led_no_more(counted)
+    facts.forget()
 
 
 def _certificates(
@@ -144,20 +134,19 @@ def _certificates(
         yield Rounds(name, once, settings.poll_seconds, leads, complaints)
 
 
-def _stamp(settings: Settings, api: Api, listener: socket.socket, counted: Metrics, complaints: Complaints) -> Stamp:
+def _stamp(
+    settings: Settings, api: Api, listener: socket.socket, chosen: Chosen, counted: Metrics, complaints: Complaints
+) -> Stamp:
     assert settings.pair is not None  # else there is no listener
-    chosen: policy.Policy | Watched[policy.Policy] = policy.default(RULES)
-    if settings.policy:
-        chosen = Watched(settings.policy, partial(policyfile.stated, rules=RULES))
     files = Files(settings.pair, settings.client_ca, chosen)
     desk = Desk(api, files.policy_in_force, counted, complaints)
     return Stamp(listener, files, desk, settings.poll_seconds / 2)
 
 
-def _health(listener: socket.socket, parts: Sequence[Part], counted: Metrics) -> Health:
+def _health(listener: socket.socket, parts: Sequence[Part], beside: Sequence[Part], counted: Metrics) -> Health:
     return Health(
         listener,
-        live=lambda: {part.name: "" if part.alive() else "it does not come round" for part in parts},
+        live=lambda: {part.name: "" if part.alive() else "it does not come round" for part in (*parts, *beside)},
         ready=lambda: {part.name: part.problem() for part in parts},
         registry=counted.registry,
     )
@@ -172,24 +161,3 @@ def plan(settings: Settings) -> Plan:
         ca_life=settings.ca_life,
         grace=timedelta(seconds=settings.grace_seconds),
     )
-
-
-def _started(part: Part, stop: Event) -> Thread:
-    def run() -> None:
-        try:
-            part.run(stop)
-        except Exception:  # its check of liveness will fail; the other parts go on
-            LOG.exception("part ended", extra={"fields": {"part": part.name}})
-
-    thread = Thread(target=run, name=part.name, daemon=True)
-    thread.start()
-    return thread
-
-
-def _joined(threads: Iterable[Thread], seconds: float) -> None:
-    """Waits until all threads have ended, `seconds` at most."""
-    until = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-        if thread.is_alive():
-            said("part does not end", part=thread.name, seconds=seconds)

@@ -64,9 +64,16 @@ _POLL: Final = row(click.FloatRange(0.1, 60), "Seconds between two looks at what
 _LEASE_SECONDS: Final = row(
     click.IntRange(3, 600), "Seconds after which another replica leads in the place of one that is gone."
 )
+_FACTS: Final = row(click.STRING, "ConfigMap for the facts found about the cluster; the webhook mounts it.")
+_KARPENTER: Final = row(_NAMES, "Deployments, as namespace/name with commas between, that tell Karpenter's version.")
+_DISCOVERY: Final = row(click.FloatRange(0.1, 3600), "Seconds between two looks for facts.")
+_NO_DISCOVERY: Final = row(click.BOOL, "Leave the ConfigMap of facts alone.")
+_NO_WATCH: Final = row(click.BOOL, "Do not watch Pods for Jobs that were Complete with their work undone.")
 _HOST: Final = row(click.STRING, "Address to answer on; :: takes IPv4 and IPv6.")
 _PORT: Final = row(click.IntRange(0, 65535), "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-_POLICY: Final = row(FILE, "File with the policy (YAML or JSON) that /stamp goes by.", "the default policy")
+_POLICY: Final = row(
+    FILE, "File with the policy (YAML or JSON) for /stamp and for Pods that are watched.", "the default policy"
+)
 _CERTIFICATE: Final = row(
     FILE, "File with the certificate of /stamp (PEM), the leaf first; it may come later.", "no /stamp"
 )
@@ -98,6 +105,11 @@ class Settings:
     settle_seconds: float = field(default=5.0, metadata=_SETTLE)
     poll_seconds: float = field(default=5.0, metadata=_POLL)
     lease_seconds: int = field(default=15, metadata=_LEASE_SECONDS)
+    facts: str = field(default="drainproof-facts", metadata=_FACTS)
+    karpenter: tuple[str, ...] = field(default=("kube-system/karpenter", "karpenter/karpenter"), metadata=_KARPENTER)
+    discovery_seconds: float = field(default=60.0, metadata=_DISCOVERY)
+    no_discovery: bool = field(default=False, metadata=_NO_DISCOVERY)
+    no_watch: bool = field(default=False, metadata=_NO_WATCH)
     host: str = field(default="0.0.0.0", metadata=_HOST)
     port: int = field(default=8080, metadata=_PORT)
     policy: Path | None = field(default=None, metadata=_POLICY)
@@ -129,6 +141,9 @@ class Settings:
             yield "--certificate and --key belong together: give both, and /stamp is served, or neither"
         if self.client_ca and not self.pair:
             yield "--client-ca says who may ask at /stamp, which is served only with --certificate and --key"
+        for name in self.karpenter:
+            if not all(name.partition("/")) or name.count("/") > 1:
+                yield f"--karpenter: {name} is no Deployment such as kube-system/karpenter"
         yield from (f"{flag(one)} is empty" for one in fields(self) if getattr(self, one.name) == "")
 
 

@@ -16,12 +16,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from webhook import connection, intake, observe, tls
+from webhook.controller import policy
 from webhook.controller.deletion import Desk
+from webhook.controller.policy import Chosen
 from webhook.core.policy import Policy
 from webhook.metrics import Fault
 from webhook.observe import said
 from webhook.review import ReviewError
-from webhook.watched import Watched
 
 NAME: Final = "stamp"
 DRAIN_SECONDS: Final = 4.0  # to go on answering while kube-proxies learn that this replica ends
@@ -67,22 +68,19 @@ class Files:
 
     pair: tls.Pair
     client_ca: Path | None
-    policy: Policy | Watched[Policy]
+    policy: Chosen
 
     def policy_in_force(self) -> Policy | None:
         """The policy; None while its file could not be used even once, and then nothing is stamped."""
-        return self.policy.value if isinstance(self.policy, Watched) else self.policy
+        return policy.in_force(self.policy)
 
     def look(self) -> None:
         """Takes over a changed policy."""
-        if isinstance(self.policy, Watched):
-            change = self.policy.reload()
-            told = {"file": str(self.policy.path), "problems": self.policy.problems}
-            observe.reloaded("policy", self.policy, change, **told)
+        policy.look(self.policy)
 
     def problem(self) -> str:
         """Why nothing can be decided; empty where it can."""
-        return self.policy.remark() if isinstance(self.policy, Watched) and self.policy.value is None else ""
+        return policy.problem(self.policy)
 
 
 @dataclass(slots=True)

@@ -51,14 +51,14 @@ def _believed(workload: Workload) -> str:
         return "phase"
     if jobpod.owner(workload) is None:
         return "owner"
-    if not _was_stopped(workload):
+    if not was_stopped(workload):
         return "undisturbed"
     if not is_asked_for(workload.annotations.get(MARK), workload.annotations.get(PREFIX + EXIT_CONTRACT)):
         return "unguarded"
-    return "completed" if _says_completed(workload) else ""
+    return "completed" if says_completed(workload) else ""
 
 
-def _was_stopped(workload: Workload) -> bool:
+def was_stopped(workload: Workload) -> bool:
     """Whether a Pod was disrupted and told to stop, not only about to be: preemption marks a Pod before it deletes it.
 
     A kubelet that evicts, or whose node shuts down, stops a Pod without deleting it (1.37.2
@@ -69,7 +69,8 @@ def _was_stopped(workload: Workload) -> bool:
     )
 
 
-def _says_completed(workload: Workload) -> bool:
+def says_completed(workload: Workload) -> bool:
+    """Whether the main container of a Pod ended with the message of a program that did finish."""
     main = workload.main
     return main is not None and any(
         at(status, ("name",)) == main.name
@@ -84,9 +85,13 @@ def _failure(workload: Workload) -> Iterator[Put]:
     yield Put(("status", "message"), _message(workload))
 
 
+def cause(workload: Workload) -> str:
+    """Why a Pod that was stopped was, in the word of who did it."""
+    return str(at(jobpod.disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
+
+
 def _message(workload: Workload) -> str:
-    cause = str(at(jobpod.disruptions(workload)[0], ("reason",)) or failurepolicy.CONDITION)[:40]
-    text = f"It was stopped ({cause}) and exited 0, so its work may be unfinished and it counts as failed"
+    text = f"It was stopped ({cause(workload)}) and exited 0, so its work may be unfinished and it counts as failed"
     main = workload.main
     if main is None:  # no Pod that was ever stored
         return sentence((), text, RULE_ID)

@@ -21,6 +21,10 @@ Pod was stopped runs again.
 holds for a program that ended by itself in the moment in which its Pod was evicted. With the webhook down, a
 report is stored as it comes. Without a podFailurePolicy, and with one that counts disruptions, the failure uses up
 backoffLimit. A plain `kubectl delete pod` carries no DisruptionTarget, so its success is believed.
+
+What is a success all the same, for the Pod was not guarded or the webhook was not reached, is found by the
+controller: an Event `CompletedUndone` on the Job says so. It does so also where the policy has switched the guard off,
+for nobody has said that the work was done; not of Pods that are exempt or trusted, for there somebody has.
 """
 
 from collections.abc import Iterator
