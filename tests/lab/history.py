@@ -86,6 +86,7 @@ class Pod:
     name: str
     namespace: str
     uid: str
+    node: str
     created: float
     running: float | None
     asked: float | None
@@ -149,6 +150,7 @@ def pod(seen: Sequence[Seen], words: Sequence[Word], acts: Mapping[str, Sequence
         last["metadata"]["name"],
         last["metadata"]["namespace"],
         last["metadata"]["uid"],
+        last.get("spec", {}).get("nodeName", ""),
         seen[0].at,
         _first(seen, lambda one: one.get("status", {}).get("phase") == "Running"),
         _first(seen, lambda one: "deletionTimestamp" in one["metadata"]),

@@ -1,26 +1,46 @@
 """Lanes of a picture, made from what became of a Job and its Pods. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from tests.lab.experiment import Bar, Lane, Mark, Phase, Run, Sign
-from tests.lab.history import TERMINAL, Container, Pod, Story
+from tests.lab.history import TERMINAL, Container, Pod, Seen, Story
 
 JOB: Final = "Job"
 
 
-def run(title: str, story: Story, zero: float, *, end: float | None = None) -> Run:
-    """One Job's course of events; `zero` and `end`, where the picture ends, are on the story's clock."""
+def run(
+    title: str,
+    story: Story,
+    zero: float,
+    *,
+    end: float | None = None,
+    nodes: Mapping[str, Sequence[Seen]] = MappingProxyType({}),
+) -> Run:
+    """One Job's course of events; `zero` and `end`, where the picture ends, are on the story's clock.
+
+    `nodes` are those to be shown too, by their names, with what was seen of them.
+    """
     until = (story.told if end is None else end) - zero
     pods = [lane for number, pod in enumerate(story.pods, 1) for lane in _pod(f"Pod {number}", pod, zero, until)]
-    return Run(title, (*pods, *_job(story, zero, until)))
+    machines = [_node(f"Node {number}", seen, zero, until) for number, seen in enumerate(nodes.values(), 1) if seen]
+    return Run(title, (*machines, *pods, *_job(story, zero, until)))
+
+
+def _node(name: str, seen: Sequence[Seen], zero: float, until: float) -> Lane:
+    asked = next((one.at - zero for one in seen if "deletionTimestamp" in one.object["metadata"]), None)
+    gone = next((one.at - zero for one in seen if one.gone), until)
+    marks = [] if asked is None else [Mark(Sign.ASKED, asked)]
+    return Lane(name, (Bar(Phase.HELD, seen[0].at - zero, gone),), tuple(marks))
 
 
 def _pod(name: str, pod: Pod, zero: float, until: float) -> Iterator[Lane]:
     if pod.created - zero > until:
         return
-    if not pod.containers:
+    if not any(one.began for one in pod.containers):
         yield _unstarted(name, pod, zero, until)
+        return
     several = len({one.name for one in pod.containers}) > 1
     last = max((one.ended or 0 for one in pod.containers), default=0)
     for one in pod.containers:

@@ -24,7 +24,12 @@ from tests.lab.history import Act, Pod, Seen, Story, Word
 from tests.node.configuration import SOCKET
 from tests.node.ring import Ring
 
-PATHS: Final = {"pods": "/api/v1/pods", "jobs": "/apis/batch/v1/jobs", "events": "/api/v1/events"}
+PATHS: Final = {
+    "pods": "/api/v1/pods",
+    "jobs": "/apis/batch/v1/jobs",
+    "nodes": "/api/v1/nodes",
+    "events": "/api/v1/events",
+}
 LOOK_SECONDS: Final = 0.1
 SAID: Final = re.compile(r"\S+ stdout F (\d+\.\d+) (.+)")  # what containerd writes for a line, and what programs say
 Found = TypeVar("Found")
@@ -41,6 +46,7 @@ class Record:
     offset: float = field(default_factory=lambda: time.time() - now())  # what the wall clock is ahead
     pods: dict[str, list[Seen]] = field(default_factory=dict)  # by uid, in the order of their creation
     jobs: dict[tuple[str, str], list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    nodes: dict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))  # by their names
     events: list[Seen] = field(default_factory=list)
     words: dict[str, list[Word]] = field(default_factory=lambda: defaultdict(list))  # by the Pod's uid
     acts: dict[str, list[Act]] = field(default_factory=lambda: defaultdict(list))  # by the container's id
@@ -51,6 +57,11 @@ class Record:
         found = [uid for uid, seen in list(self.pods.items()) if _belongs(seen[0].object, namespace, name)]
         jobs = tuple(self.jobs.get((namespace, name), ()))
         return Story(name, tuple(map(self.pod, found)), jobs, now())
+
+    def nodes_of(self, story: Story) -> dict[str, tuple[Seen, ...]]:
+        """What was seen of the nodes of a Job's Pods, by their names, in the order in which they had a Pod."""
+        names = dict.fromkeys(pod.node for pod in story.pods if pod.node)
+        return {name: tuple(self.nodes.get(name, ())) for name in names}
 
     def pod(self, uid: str) -> Pod:
         """What became of a Pod."""
@@ -145,6 +156,8 @@ def _taking(record: Record, kind: str) -> Callable[[str], None]:
             record.pods.setdefault(metadata["uid"], []).append(seen)
         elif kind == "jobs":
             record.jobs[metadata["namespace"], metadata["name"]].append(seen)
+        elif kind == "nodes":
+            record.nodes[metadata["name"]].append(seen)
         else:
             record.events.append(seen)
 

@@ -105,6 +105,13 @@ def test_a_pod_that_no_runtime_tells_of_is_shown_by_its_phases() -> None:
     assert shown == (Lane("Pod 1", bars, (Mark(Sign.ASKED, 0), Mark(Sign.STATE, 21, "Failed"))),)
 
 
+def test_nodes_have_lanes_of_their_own() -> None:
+    node: dict[str, Any] = {"metadata": {"name": "node-a"}}
+    seen = (Seen(5, node), Seen(30, {"metadata": GOING}), Seen(45, {"metadata": GOING}, gone=True))
+    first, *_ = lane.run("Karpenter", STORY, 20, nodes={"node-a": seen}).lanes
+    assert first == Lane("Node 1", (Bar(Phase.HELD, -15, 25),), (Mark(Sign.ASKED, 10),))
+
+
 def test_containers_of_one_pod_have_lanes_with_their_names() -> None:
     status = [{"name": name, "containerID": f"containerd://{name}"} for name in ("main", "sidecar")]
     seen = (Seen(1, {**pod("Succeeded"), "status": {"phase": "Succeeded", "containerStatuses": status}}),)
