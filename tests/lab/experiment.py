@@ -168,7 +168,8 @@ def between(text: str, seen: float | None, least: float, most: float, *, about: 
 
 def equal(text: str, seen: object, expected: object) -> Claim:
     """The claim that something is as expected."""
-    return Claim(text, str(expected), str(seen), seen == expected)
+    words: dict[object, str] = {True: "yes", False: "no"} if isinstance(expected, bool) else {}
+    return Claim(text, words.get(expected, str(expected)), words.get(seen, str(seen)), seen == expected)
 
 
 def contains(text: str, seen: str, part: str) -> Claim:

@@ -104,6 +104,11 @@ class Pod:
         return f"{self.phase} ({self.reason})" if self.reason else self.phase
 
     @property
+    def disruption(self) -> str:
+        """The reason of its DisruptionTarget, or none."""
+        return self.disrupted.reason if self.disrupted else "none"
+
+    @property
     def main(self) -> Container | None:
         """The last start of the container `main`, or of the first one."""
         mains = [one for one in self.containers if one.name == "main"] or list(self.containers)

@@ -67,11 +67,13 @@ def results_of(experiments: Sequence[Experiment], place: Place, say: Callable[[s
         beside = [run.result() for run in runs]
     finally:  # after an interruption nobody waits for them; their place is about to be gone
         pool.shutdown(wait=False, cancel_futures=True)
-    alone = [_observe(one, one.alone, place, say) for one in experiments]
-    return [
-        Result(one, first.observation + second.observation, first.seconds + second.seconds)
-        for one, first, second in zip(experiments, beside, alone, strict=True)
-    ]
+    first = {result.experiment.number: result for result in beside}
+    alone = [_observe(one, one.alone, place, say) for one in sorted(experiments, key=lambda one: one.number)]
+    return [_added(first[result.experiment.number], result) for result in alone]
+
+
+def _added(first: Result, second: Result) -> Result:
+    return Result(first.experiment, first.observation + second.observation, first.seconds + second.seconds)
 
 
 def _observe(
@@ -89,7 +91,7 @@ def _observe(
         text = " ".join(traceback.format_exception_only(error)[-1].split())
         observation = Observation(claims=(Claim("the experiment runs to its end", "no error", text, False),))
     seconds = time.monotonic() - began
-    failed = [claim.text for claim in observation.claims if not claim.holds]
+    failed = [f"{claim.text}: {claim.seen}" for claim in observation.claims if not claim.holds]
     verdict = f"NOT as expected: {'; '.join(failed)}" if failed else "as expected"
     say(f"{one.number:>2} ends after {seconds:.0f} s: {verdict}")
     return Result(one, observation, seconds)

@@ -1,6 +1,7 @@
 """Lanes of a picture, made from what became of a Job and its Pods. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -41,11 +42,13 @@ def _pod(name: str, pod: Pod, zero: float, until: float) -> Iterator[Lane]:
     if not any(one.began for one in pod.containers):
         yield _unstarted(name, pod, zero, until)
         return
-    several = len({one.name for one in pod.containers}) > 1
-    last = max((one.ended or 0 for one in pod.containers), default=0)
+    starts = {one.name: one.restart for one in pod.containers}
+    last = max(one.ended or 0 for one in pod.containers)
     for one in pod.containers:
-        title = f"{name}: {one.name}" if several else name
-        yield _container(f"{title}, again" if one.restart else title, pod, one, zero, until, is_last=one.ended == last)
+        title = (f"{name}: {one.name}" if len(starts) > 1 else name) + (", again" if one.restart else "")
+        shown = _container(title, pod, one, zero, until, is_last=one.ended == last)
+        asked = _asked(pod, zero) if one.restart == starts[one.name] else ()
+        yield replace(shown, marks=(*asked, *shown.marks))
 
 
 def _unstarted(name: str, pod: Pod, zero: float, until: float) -> Lane:
@@ -71,8 +74,8 @@ def _container(name: str, pod: Pod, one: Container, zero: float, until: float, *
         Bar(Phase.RUNNING, hooked, stop),
         Bar(Phase.STOPPING, stop, end),
     ]
-    marks = [*(_asked(pod, zero) if not one.restart else ()), *_ends(pod, one, zero, until, is_last=is_last)]
-    return Lane(name, tuple(bar for bar in bars if bar.end - bar.begin > 0.005), tuple(marks))
+    marks = tuple(_ends(pod, one, zero, until, is_last=is_last))
+    return Lane(name, tuple(bar for bar in bars if bar.end - bar.begin > 0.005), marks)
 
 
 def _asked(pod: Pod, zero: float) -> Iterator[Mark]:
@@ -94,5 +97,5 @@ def _job(story: Story, zero: float, until: float) -> Iterator[Lane]:
     ends = [(found.at, kind) for kind in ("Complete", "Failed") if (found := story.condition(kind))]
     marks = [Mark(Sign.STATE, at - zero, text) for at, text in (*counts, *ends) if at is not None]
     shown = tuple(mark for mark in sorted(marks, key=lambda mark: mark.at) if mark.at <= until)
-    if story.seen:
+    if shown:
         yield Lane(JOB, (), shown)

@@ -18,9 +18,10 @@ TITLE: Final = 30  # above the lanes of a run
 FOOT: Final = 26  # for the axis
 LEGEND: Final = 22
 LETTER: Final = 6.3  # pixels of one, about
-WIDEST: Final = 170  # pixels that the lanes leave to a text at their right end
+WIDEST: Final = 300  # pixels that the lanes leave to a text at their right end
 TICKS: Final = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 MOST_TICKS: Final = 13
+SHORTEST: Final = 5  # seconds of an axis
 UNTOLD: Final = (Sign.ASKED, Sign.TERM, Sign.KILL)  # the others have their words beside them
 STYLE: Final = """\
 text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#24292f}
@@ -75,7 +76,7 @@ class _Axis:
         moments = [at for lane in lanes for bar in lane.bars for at in (bar.begin, bar.end)]
         moments += [mark.at for lane in lanes for mark in lane.marks] or [0, 1]
         self.first = min(moments)
-        self.last = max(*moments, self.first + 1)
+        self.last = max(*moments, self.first + SHORTEST)
         room = WIDTH - LEFT - RIGHT
         texts = [
             (mark.at - self.first, min(_width(mark), WIDEST)) for lane in lanes for mark in lane.marks if mark.text
@@ -89,7 +90,7 @@ class _Axis:
     def grid(self, bottom: float) -> Iterator[str]:
         """The lines of the grid, with their seconds below."""
         step = next((one for one in TICKS if (self.last - self.first) / one <= MOST_TICKS), TICKS[-1])
-        tick = -(-self.first // step) * step
+        tick = -(-self.first // step) * step + 0.0  # and no -0.0
         while tick <= self.last:
             x = f"{self.x(tick):.1f}"
             kind = "zero" if tick == 0 else "grid"

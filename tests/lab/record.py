@@ -100,8 +100,6 @@ def recording(plane: ControlPlane, ring: Ring | None = None) -> Iterator[Record]
     record = Record()
     ending = threading.Event()
     with ExitStack() as stack:
-        stack.callback(record.gaps.append, "it is over")
-        stack.callback(ending.set)
         for kind, path in PATHS.items():
             command = [str(plane.programs["kubectl"].path), "get", "--raw", f"{path}?watch=true"]
             _follow(record, ending, command, _taking(record, kind), stack, dict(plane.environment))
@@ -111,6 +109,8 @@ def recording(plane: ControlPlane, ring: Ring | None = None) -> Iterator[Record]
             thread = threading.Thread(target=_listen, args=(record, ring.pod_logs, ending), daemon=True)
             thread.start()
             stack.callback(thread.join)
+        stack.callback(record.gaps.append, "it is over")  # who still waits for something need not
+        stack.callback(ending.set)
         yield record
 
 

@@ -72,7 +72,9 @@ def test_an_error_is_a_claim_that_does_not_hold_and_the_others_go_on(tmp_path: P
     assert [claim.seen for claim in first.observation.claims] == ["ValueError: what was not foreseen"]
     assert second.observation.holds
     assert not told.holds
-    assert " 1 ends after 0 s: NOT as expected: the experiment runs to its end" in said
+    assert (
+        " 1 ends after 0 s: NOT as expected: the experiment runs to its end: ValueError: what was not foreseen" in said
+    )
 
 
 def test_all_places_are_opened_one_after_the_other(tmp_path: Path) -> None:

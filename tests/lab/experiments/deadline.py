@@ -42,7 +42,7 @@ def observe(bench: Bench) -> Observation:
             between("SIGTERM after startTime", after, DEADLINE, DEADLINE + 6, about="about 20 s"),
             between("exit after SIGTERM", ended - term if ended and term else None, TIDYING - 0.1, TIDYING + 5),
             equal("the Job has failed because of", failed.reason, "DeadlineExceeded"),
-            equal("DisruptionTarget", pod.disrupted is not None, False),
+            equal("DisruptionTarget", pod.disruption, "none"),
             equal("Pods, the stopped one with them", len(story.pods), 1),
         ),
         (Figure("the Job is Failed after startTime", failed.at - began),),

@@ -29,7 +29,7 @@ def observe(bench: Bench) -> Observation:
     return Observation(
         (lane.run("With drainproof", story, pod.asked or 0),),
         (
-            equal("DisruptionTarget", pod.disrupted is not None, False),
+            equal("DisruptionTarget", pod.disruption, "none"),
             equal("exit code", pod.main.code if pod.main else None, 1),
             equal("failed", story.count("failed"), 1),
         ),

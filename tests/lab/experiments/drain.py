@@ -14,6 +14,7 @@ from typing import Any, Final
 from tests.lab import lane, program
 from tests.lab.bench import WITHOUT, Bench
 from tests.lab.experiment import Claim, Figure, Observation, between, described, equal
+from tests.lab.history import Story
 
 TIDYING: Final = 20
 WORK: Final = 15
@@ -35,14 +36,20 @@ def after_backoff(text: str, seconds: float) -> Claim:
     return between(text, seconds, FIRST_BACKOFF - EARLY, FIRST_BACKOFF + LATE, about="about 10 s")
 
 
-def observe(bench: Bench) -> Observation:
-    """Evicts the Pod, and looks on until both have been there."""
-    trial = bench.start(JOB, WITHOUT, "drained")
+def evicted(bench: Bench, name: str) -> Story:
+    """Evicts the Pod where drainproof does not look; the story until the old Pod has ended beside the new one."""
+    trial = bench.start(JOB, WITHOUT, name)
     trial.evict(trial.has_begun())
     trial.has_begun(2)
     trial.has_ended()
     story = trial.until(lambda story: story.count("failed"), "the Pod is counted")
     trial.end()
+    return story
+
+
+def observe(bench: Bench) -> Observation:
+    """Evicts the Pod, and looks on until the old one has ended."""
+    story = evicted(bench, "drained")
     old, new = story.pods[:2]
     asked, begun = old.asked or 0, new.said("begins") or 0
     overlap = (old.main.ended or 0) - begun if old.main else 0

@@ -27,7 +27,7 @@ from typing import Any, Final
 from tests.lab import lane, program
 from tests.lab.bench import WITH, Bench
 from tests.lab.experiment import Claim, Figure, Observation, between, described, equal
-from tests.lab.history import Pod, Story
+from tests.lab.history import Story
 from tests.lab.node import CRITICAL_SECONDS, LOWEST, PRESSURE_KIB, SHUTDOWN_SECONDS
 
 GRACE: Final = 60
@@ -78,7 +78,7 @@ def _over_limit(bench: Bench, document: dict[str, Any], name: str, title: str) -
         (lane.run(f"Over the {title}", story, term, end=term + 8),),
         (
             equal(f"{title}: the Pod is", pod.state, "Failed (Evicted)"),
-            equal(f"{title}: DisruptionTarget", _disruption(pod), "none"),
+            equal(f"{title}: DisruptionTarget", pod.disruption, "none"),
             equal(f"{title}: failed", story.count("failed"), 1),
             between(
                 f"{title}: SIGKILL after SIGTERM, with a grace period of {GRACE} s",
@@ -99,15 +99,14 @@ def pressure_and_shutdown(bench: Bench) -> Observation:
 def _pressure(bench: Bench) -> Observation:
     trial = bench.start(HUNGRY, WITH, "hungry")
     trial.run(trial.has_begun(), "touch", "/tmp/hungry")
-    trial.has_ended()
-    story = trial.until(lambda story: len(story.pods) > 1, "a new Pod")
-    trial.end()
+    trial.has_begun(2)
+    story = trial.end()
     pod, term = story.pods[0], _term(story)
     return Observation(
         (lane.run("Memory pressure; the program exits 0, and is guarded", story, term),),
         (
-            equal("memory pressure: DisruptionTarget", _disruption(pod), "TerminationByKubelet"),
-            equal("memory pressure: the Pod that exited 0 is", pod.phase, "Failed"),
+            equal("memory pressure: DisruptionTarget", pod.disruption, "TerminationByKubelet"),
+            equal("memory pressure: the Pod that exited 0 is", pod.state, "Failed (StoppedBeforeCompletion)"),
             _not_counted("memory pressure", story),
         ),
     )
@@ -119,17 +118,16 @@ def _shutdown(bench: Bench) -> Observation:
     # As the taint of a node that is not ready would, it keeps the replacement away from the node that goes.
     bench.ring.kubectl("cordon", bench.ring.node)
     bench.logind.announce()
-    trial.has_ended()
-    story = trial.until(lambda story: len(story.pods) > 1, "a new Pod")
+    trial.until(lambda story: len(story.pods) > 1, "a new Pod")
     released = bench.logind.released.wait(SHUTDOWN_SECONDS)
-    trial.end()
+    story = trial.end()
     pod, term = story.pods[0], _term(story)
     stop = pod.main.ended - term if pod.main and pod.main.ended else None
     budget = SHUTDOWN_SECONDS - CRITICAL_SECONDS
     return Observation(
         (lane.run("Node shutdown", story, term),),
         (
-            equal("node shutdown: DisruptionTarget", _disruption(pod), "TerminationByKubelet"),
+            equal("node shutdown: DisruptionTarget", pod.disruption, "TerminationByKubelet"),
             between("node shutdown: exit after SIGTERM", stop, 4.9, budget, about=f"5 s, of {budget} s at most"),
             _not_counted("node shutdown", story),
             equal(f"node shutdown: the kubelet lets go within {SHUTDOWN_SECONDS} s", released, True),
@@ -141,10 +139,6 @@ def _shutdown(bench: Bench) -> Observation:
 def _term(story: Story) -> float:
     main = story.pods[0].main
     return (main.term if main else None) or story.pods[0].ended or 0
-
-
-def _disruption(pod: Pod) -> str:
-    return pod.disrupted.reason if pod.disrupted else "none"
 
 
 def _not_counted(what: str, story: Story) -> Claim:

@@ -47,7 +47,7 @@ def observe(bench: Bench) -> Observation:
     main, asked = pod.main, pod.asked or 0
     assert main is not None
     term, killed = main.term or 0, main.killed
-    refused = bench.ask(JOB, WITH)
+    refused = bench.ask(JOB, WITH).error.partition("denied the request: ")[2]
     after = killed - term if killed else None
     return Observation(
         (lane.run("Without drainproof", story, asked),),
@@ -62,7 +62,7 @@ def observe(bench: Bench) -> Observation:
                 about="about 20 s",
             ),
             equal("exit code", main.code, 137),
-            contains("the same Job with drainproof is refused", refused.error, "(grace-budget)"),
+            contains("the same Job with drainproof is refused", refused, "(grace-budget)"),
         ),
         (
             Figure("SIGTERM after the deletion", term - asked),

@@ -26,10 +26,13 @@ COMPLETED: Final = program.job(program.pod([program.container(SAYS_SO)], 30))
 
 
 def observe(bench: Bench) -> Observation:
-    """Evicts the Pods of both Jobs."""
+    """Evicts the Pods of both Jobs; beside them, for comparison, that of experiment 4."""
     with ThreadPoolExecutor() as pool:
+        beside = pool.submit(success.evicted, bench, "trapped-beside")
         silent, telling = pool.submit(_silent, bench), pool.submit(_telling, bench)
-        return silent.result() + telling.result()
+        unguarded = beside.result().end()
+        shown = lane.run("With a policy, without a guard", unguarded, unguarded.pods[0].asked or 0)
+        return Observation((shown,)) + silent.result() + telling.result()
 
 
 def _silent(bench: Bench) -> Observation:

@@ -11,6 +11,7 @@ counts as failed, and the Job is Complete in the end.
 old Pod.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tests.lab import lane
@@ -21,12 +22,21 @@ from tests.lab.history import OWNER, Story
 
 
 def observe(bench: Bench) -> Observation:
-    """Evicts the Pod, and waits for the end of the Job."""
+    """Evicts the Pod, and waits for the end of the Job; beside it, for comparison, the same without drainproof."""
+    with ThreadPoolExecutor() as pool:
+        without = pool.submit(drain.evicted, bench, "drained-beside")
+        with_policy = pool.submit(_evicted, bench).result()
+        other = without.result()
+    shown = lane.run("Without drainproof, one eviction", other, other.pods[0].asked or 0)
+    return Observation((shown,)) + _observation("With drainproof, one eviction", with_policy)
+
+
+def _evicted(bench: Bench) -> Story:
     trial = bench.start(drain.JOB, WITH, "drained")
     trial.evict(trial.has_begun())
     story = trial.has_become("Complete")
     trial.end()
-    return _observation("With drainproof, one eviction", story)
+    return story
 
 
 def by_kubectl(bench: Bench) -> Observation:

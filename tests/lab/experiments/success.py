@@ -13,7 +13,7 @@ replaced. Exit with another code than 0 when work is left; `drainproof probe` sh
 from typing import Final
 
 from tests.lab import lane, program
-from tests.lab.bench import WITHOUT, Bench
+from tests.lab.bench import WITHOUT, Bench, Trial
 from tests.lab.experiment import Observation, described, equal
 from tests.lab.experiments import watcher
 from tests.lab.program import FINISHED
@@ -24,11 +24,18 @@ IGNORE: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTar
 JOB: Final = program.job(POD, podFailurePolicy={"rules": [IGNORE]}, podReplacementPolicy="Failed")
 
 
+def evicted(bench: Bench, name: str) -> Trial:
+    """A Job whose Pod was evicted, and which is Complete upon that."""
+    trial = bench.start(JOB, WITHOUT, name)
+    trial.evict(trial.has_begun())
+    trial.has_become("Complete")
+    return trial
+
+
 def observe(bench: Bench) -> Observation:
     """Evicts the Pod, waits until the Job is Complete, and for what the controller says of it."""
-    trial = bench.start(JOB, WITHOUT, "trapped")
-    trial.evict(trial.has_begun())
-    story = trial.has_become("Complete")
+    trial = evicted(bench, "trapped")
+    story = trial.story
     found = watcher.claims(trial)
     trial.end()
     pod = story.pods[0]
