@@ -5,6 +5,7 @@ Pure, and the picture needs nothing either: no script, no font of its own, reada
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import accumulate
 from typing import Final
 
 from tests.lab.experiment import Bar, Lane, Mark, Observation, Phase, Run, Sign
@@ -38,14 +39,14 @@ def picture(title: str, observation: Observation) -> str:
     """The SVG of all runs of an observation."""
     runs = observation.runs
     axis = _Axis(runs)
-    height = sum(TITLE + LANE * len(run.lanes) for run in runs) + FOOT + LEGEND + 8
+    height = sum(map(_height, runs)) + FOOT + LEGEND + 8
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'aria-labelledby="title desc">',
         f'<title id="title">{escape(title)}</title>',
         f'<desc id="desc">{escape(" ".join(sentences(runs)))}</desc>',
         f"<style>{STYLE}</style>",
-        *axis.grid(height - FOOT - LEGEND),
+        *axis.grid(),
     ]
     top = 0
     for run in runs:
@@ -72,6 +73,7 @@ class _Axis:
     """Seconds to pixels, the same for all runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
         lanes = [lane for run in runs for lane in run.lanes]
         moments = [at for lane in lanes for bar in lane.bars for at in (bar.begin, bar.end)]
         moments += [mark.at for lane in lanes for mark in lane.marks] or [0, 1]
@@ -87,16 +89,22 @@ class _Axis:
     def x(self, seconds: float) -> float:
         return LEFT + (seconds - self.first) * self.scale
 
-    def grid(self, bottom: float) -> Iterator[str]:
-        """The lines of the grid, with their seconds below."""
+    def grid(self) -> Iterator[str]:
+        """The lines of the grid below the titles, with their seconds at the bottom."""
+        bottoms = [*accumulate(_height(run) for run in self.runs)]
+        spans = [(bottom - _height(run) + TITLE - 6, bottom) for run, bottom in zip(self.runs, bottoms, strict=True)]
         step = next((one for one in TICKS if (self.last - self.first) / one <= MOST_TICKS), TICKS[-1])
         tick = -(-self.first // step) * step + 0.0  # and no -0.0
         while tick <= self.last:
             x = f"{self.x(tick):.1f}"
             kind = "zero" if tick == 0 else "grid"
-            yield f'<path class="{kind}" d="M{x} {TITLE - 6}V{bottom}"/>'
-            yield _text(self.x(tick), bottom + 15, f"{tick:g} s", "faint", "middle")
+            yield f'<path class="{kind}" d="{"".join(f"M{x} {top}V{bottom}" for top, bottom in spans)}"/>'
+            yield _text(self.x(tick), sum(map(_height, self.runs)) + 15, f"{tick:g} s", "faint", "middle")
             tick += step
+
+
+def _height(run: Run) -> int:
+    return TITLE + LANE * len(run.lanes)
 
 
 def _lane(lane: Lane, top: float, axis: _Axis) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The same drain with the policy that drainproof injects.
 
 The Job of experiment 2, not changed by a letter, where drainproof looks: it adds a podFailurePolicy that ignores
-disruptions, and podReplacementPolicy Failed. When all other experiments are over, such a Job's node is drained with
-`kubectl drain` itself; the replacement waits there until the node is open again.
+disruptions, and podReplacementPolicy Failed. When the other experiments are over, the node is drained with
+`kubectl drain` itself, which closes it to new Pods too, and is opened again.
 
 **Expected.** The old Pod may end in peace, and only 10 s after its end (the back-off) comes the next one. Nothing
 counts as failed, and the Job is Complete in the end.
