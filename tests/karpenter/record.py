@@ -58,6 +58,11 @@ class Call:
         found: Mapping[str, Any] = self.object.get("status") or {}
         return found
 
+    @property
+    def about(self) -> str:
+        """The name of the object that it is about: an event is about the one that it names."""
+        return str(self.object["involvedObject"].get("name")) if self.resource == "events" else self.name
+
     def is_for(self, verb: str, resource: str, name: str | None = None) -> bool:
         """Whether it asked for just that; without a name for any."""
         return (self.verb, self.resource) == (verb, resource) and name in (None, self.name)
