@@ -204,6 +204,6 @@ def _after(begin: Call, call: Call | None) -> float | None:
 
 
 def _failure(call: Call) -> str:
-    """The reason for which a Job fails, as soon as its status says so; empty where it does not."""
-    failing = [each for each in call.status.get("conditions", ()) if each["type"] in ("FailureTarget", "Failed")]
+    """The reason for which a Job has failed; empty where it has not."""
+    failing = [each for each in call.status.get("conditions", ()) if each["type"] == "Failed"]
     return str(failing[0].get("reason", "")) if failing else ""

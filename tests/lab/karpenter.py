@@ -1,7 +1,7 @@
 """Karpenter beside the node: how it gets there, and how what it did to a Job is told and shown."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +43,21 @@ def story(record: Record, namespace: str, name: str) -> Story:
     return record.until(told, f"the removal of {name} in {namespace}", PATIENCE)
 
 
+def who(user: str | None) -> str:
+    """A user in a word, where it is Karpenter."""
+    return "Karpenter" if user == karpenter.USER else str(user)
+
+
+def warning(warnings: Iterable[str], rule: str) -> str:
+    """The first warning of a rule; empty without one."""
+    return next((one for one in warnings if one.endswith(f"({rule})")), "")
+
+
 def asked(seen: Forced) -> str:
     """In words how a Pod was told to go."""
-    return "evicted" if seen.asked == "CREATE pods/eviction" else f"deleted with {seen.grace} s"
+    if seen.asked == "CREATE pods/eviction":
+        return "evicted"
+    return f"deleted with {seen.grace} s" + (f", {seen.disrupted}" if seen.disrupted else "")
 
 
 def run(record: Record, title: str, told: Story, zero: float, ends: Sequence[str] = (), protected: float = 0) -> Run:

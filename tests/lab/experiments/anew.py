@@ -1,7 +1,8 @@
 """A duration starts anew with each Pod, a deadline does not.
 
 A Job has activeDeadlineSeconds 90, and its Pods do-not-disrupt `10s`. As soon as its first Pod runs, its node is to go
-(the NodeClaim is deleted), and so is the node of the second one. This is done without drainproof and with it.
+(the NodeClaim is deleted), and so is the node of the second one. This is done without drainproof and with it. In the
+picture 0 is the start of the Job.
 
 **Expected.** Each Pod is protected for 10 s of its own run, and then evicted. The deadline counts from the start of the
 Job, whichever Pod runs: at 90 s the Job fails with DeadlineExceeded, and the third Pod goes with it. The evictions
@@ -15,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tests.karpenter import experiments, subject
-from tests.karpenter.ring import USER
 from tests.lab import karpenter
 from tests.lab.bench import WITH, WITHOUT, Bench
 from tests.lab.experiment import Claim, Figure, Observation, between, described, equal
@@ -51,7 +51,7 @@ def _observed(bench: Bench, title: str, namespace: str, name: str) -> Observatio
                 )
                 for number, held in enumerate(seen.held, 1)
             ),
-            equal(f"{title}: by", " and ".join(dict.fromkeys(seen.asked)), USER),
+            equal(f"{title}: by", " and ".join(map(karpenter.who, seen.asked)), "Karpenter and Karpenter"),
             equal(f"{title}: the Job fails with", seen.reason, "DeadlineExceeded"),
             between(f"{title}: after", seen.ended, DEADLINE, DEADLINE + LATE, about=f"{DEADLINE} s from its start"),
             _count(title, seen.failed, has_policy=namespace == WITH),

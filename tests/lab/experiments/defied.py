@@ -63,7 +63,7 @@ def _known(bench: Bench) -> Observation:
             equal("drainproof-facts says of the NodePool", facts["nodepools"].get(POOL), f"{LIMIT}s"),
             equal("and of Karpenter", facts["karpenter"]["version"], NEWEST),
             *(
-                contains(f"warning of {rule}", _warning(warnings, rule), limit)
+                contains(f"warning of {rule}", karpenter.warning(warnings, rule), limit)
                 for rule, warnings in (("platform-limits", bare), ("do-not-disrupt", protected))
             ),
         ),
@@ -98,10 +98,6 @@ def _mounted(bench: Bench) -> None:
 def _has(bench: Bench, replica: str) -> bool:
     words = ("exec", replica, "--namespace", NAMESPACE, "--", "python", "-c", f"print(open({FILE!r}).read())")
     return f'"{POOL}"' in bench.ring.kubectl(*words, check=False).stdout
-
-
-def _warning(warnings: list[str], rule: str) -> str:
-    return next((one for one in warnings if one.endswith(f"({rule})")), "")
 
 
 def _deleted(bench: Bench, title: str, namespace: str, name: str, disrupted: str | None) -> Observation:

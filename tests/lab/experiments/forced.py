@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from tests.karpenter import experiments, subject
 from tests.karpenter.experiments import Forced
-from tests.karpenter.ring import USER
 from tests.lab import karpenter
 from tests.lab.bench import WITH, WITHOUT, Bench
 from tests.lab.experiment import Claim, Figure, Observation, between, described, equal
@@ -55,10 +54,10 @@ def _deleted(bench: Bench, title: str, namespace: str, name: str, disrupted: str
 
 def _evicted(bench: Bench) -> Observation:
     title = f"For comparison, a grace period of {SHORT} s"
-    seen = experiments.forced(bench.setting(WITHOUT), "drained", limit=LIMIT, grace=SHORT)
-    return shown(bench, title, WITHOUT, "drained", seen) + Observation(
+    seen = experiments.forced(bench.setting(WITHOUT), "short-grace", limit=LIMIT, grace=SHORT)
+    return shown(bench, title, WITHOUT, "short-grace", seen) + Observation(
         claims=(
-            equal(f"{title}: Karpenter's request is", _request(seen), f"CREATE pods/eviction by {USER}"),
+            equal(f"{title}: Karpenter's request is", _request(seen), "CREATE pods/eviction by Karpenter"),
             equal(f"{title}: DisruptionTarget", seen.disrupted, "EvictionByEvictionAPI"),
         )
     )
@@ -75,7 +74,7 @@ def at_once(title: str, seen: Forced, limit: int) -> tuple[Claim, ...]:
     """That Karpenter deleted a Pod as soon as its node had to go, with what was left of the limit."""
     left = seen.grace
     return (
-        equal(f"{title}: Karpenter's request is", _request(seen), f"DELETE pods by {USER}"),
+        equal(f"{title}: Karpenter's request is", _request(seen), "DELETE pods by Karpenter"),
         between(f"{title}: it comes after the deletion of the node", seen.after, 0, limit / 2, about="at once"),
         between(
             f"{title}: the time until then and the grace that the Pod gets",
@@ -99,7 +98,7 @@ def counted(title: str, seen: Forced, disrupted: str | None) -> Observation:
 
 
 def _request(seen: Forced) -> str:
-    return f"{seen.asked} by {seen.user}"
+    return f"{seen.asked} by {karpenter.who(seen.user)}"
 
 
 EXPERIMENT: Final = described(7, __doc__, observe=observe, manifest=JOB)
