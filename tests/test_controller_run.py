@@ -25,9 +25,10 @@ from prometheus_client import CollectorRegistry
 from tests.test_tls import echo
 from webhook.controller import replicas
 from webhook.controller.api import Api, ApiError, ConnectionSettingsError, Thing, connect
+from webhook.controller.crew import Crew
 from webhook.controller.health import Health
 from webhook.controller.lease import Lease
-from webhook.controller.run import Crew, controller, plan
+from webhook.controller.run import controller, plan
 from webhook.controller.settings import Settings, options, table
 from webhook.flags import flag, variable
 from webhook.listener import bound, listening
