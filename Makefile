@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test quick check fix docs bench programs lock clean
+.PHONY: help demo test quick check fix docs bench lab programs lock clean
 
 help: ## list the verbs
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ docs: $(READY) ## write the pages that are made from code and tables
 
 bench: $(READY) ## what a decision costs, and how that grows
 	@$(BIN)/python -m benchmarks
+
+lab: $(READY) ## run the experiments on a real node and write docs/lab.md (root, Linux, about ten minutes)
+	@$(BIN)/python -m tests.lab
 
 programs: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl
 	@$(BIN)/python -m tests.cluster.programs

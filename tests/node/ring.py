@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.cluster import controlplane, process, programs
 from tests.cluster.controlplane import ControlPlane
@@ -46,7 +47,8 @@ class Ring:
     """A running cluster with one node.
 
     `address` is where Pods reach the host; `seconds` is how long it took until the node was ready; `enter` are
-    the words that run a command among the node's mounts and processes.
+    the words that run a command among the node's mounts and processes; `pod_logs` is where the host finds the
+    logs of containers, as NAMESPACE_POD_UID/CONTAINER/RESTART.log.
     """
 
     plane: ControlPlane
@@ -55,6 +57,7 @@ class Ring:
     seconds: float
     enter: Sequence[str]
     programs: Mapping[str, Program]
+    pod_logs: Path
 
     @property
     def kubectl(self) -> Callable[..., subprocess.CompletedProcess[str]]:
@@ -70,12 +73,15 @@ class Ring:
 
 
 @contextmanager
-def running(directory: Path, *, kubelet_flags: Sequence[str] = ()) -> Iterator[Ring]:
+def running(
+    directory: Path, *, kubelet_flags: Sequence[str] = (), environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Ring]:
     """Start a control plane and a node, ready for Pods with image.BUSYBOX, and end them on leaving.
 
     `directory` is made if missing; only logs stay, in `logs` and `control-plane/logs`. It may not lie below
-    /run, /var/lib or /var/log. `kubelet_flags` come last and so win. One ring at a time on a machine: another
-    one is waited for. Call it from a thread that lasts. Raises ERRORS.
+    /run, /var/lib or /var/log. `kubelet_flags` come last and so win; `environment` is added to that of the
+    node's programs. One ring at a time on a machine: another one is waited for. Call it from a thread that lasts.
+    Raises ERRORS.
     """
     requirements.check()
     found = programs.find(programs.NODE_PACKAGES)
@@ -83,17 +89,23 @@ def running(directory: Path, *, kubelet_flags: Sequence[str] = ()) -> Iterator[R
         stack.enter_context(network.alone())
         network.sweep()
         cgroups.sweep()
-        yield _start(directory.absolute(), found, kubelet_flags, stack)
+        yield _start(directory.absolute(), found, kubelet_flags, environment, stack)
 
 
-def _start(directory: Path, found: Mapping[str, Program], kubelet_flags: Sequence[str], stack: ExitStack) -> Ring:
+def _start(
+    directory: Path,
+    found: Mapping[str, Program],
+    kubelet_flags: Sequence[str],
+    added: Mapping[str, str],
+    stack: ExitStack,
+) -> Ring:
     """Start everything in order; whatever has started is ended by `stack`, in reverse."""
     began = time.monotonic()
     (logs := directory / "logs").mkdir(parents=True, exist_ok=True)
     place = _place(directory / "node", stack)
     # containerd finds its shim on PATH.
     path = f"{found['containerd-shim-runc-v2'].path.parent}:{requirements.PATH}"
-    environment = {"PATH": path, "HOME": str(place.folder), "TMPDIR": str(place.folder)}
+    environment = {"PATH": path, "HOME": str(place.folder), "TMPDIR": str(place.folder), **added}
     started: list[Process] = []
 
     def run(name: str, *command: str) -> None:
@@ -118,7 +130,8 @@ def _start(directory: Path, found: Mapping[str, Program], kubelet_flags: Sequenc
     program("kubelet", *configuration.kubelet(place), *kubelet_flags, among=enter)
     process.wait_ready(started, lambda: network.leads_to(f"{place.address}:{SERVER_PORT}"))
     process.wait_ready(started, lambda: _is_ready(plane))
-    return Ring(plane, NODE, place.address, time.monotonic() - began, enter, found)
+    pod_logs = place.folder / "log" / "pods"
+    return Ring(plane, NODE, place.address, time.monotonic() - began, enter, found, pod_logs)
 
 
 def _place(folder: Path, stack: ExitStack) -> Place:

@@ -1,0 +1,1 @@
+"""The experiments of the lab, one module for each subject."""
