@@ -459,20 +459,19 @@ def test_what_is_not_ours_is_not_touched(site: Site) -> None:
 
 
 def rules() -> list[dict[str, Any]]:
-    """The Roles and the ClusterRoles that are shipped."""
+    """The Roles and ClusterRoles that are shipped."""
     found = YAML(typ="safe").load_all(CONFIGURATIONS / "rights.yaml")
     return [one for one in found if one["kind"] in ("Role", "ClusterRole")]
 
 
-# What certificates and leading take; what watching and discovery take is held to the code beside them.
-KEEPING: Final = ("secrets", "leases", "endpointslices", *(thing.resource for thing in configurations(("a",), ("b",))))
+# Those of the other parts are tried in test_watch.py and test_discovery.py.
 VERBS: Final = [
     (resource, verb)
     for role in rules()
     for rule in role["rules"]
     for resource in rule["resources"]
-    if resource in KEEPING
     for verb in rule["verbs"]
+    if role["metadata"]["name"] == "drainproof-certificates" or resource == "leases"
 ]
 
 
@@ -482,8 +481,14 @@ def account(site: Site, without: tuple[str, str] | None = None) -> Path:
     for role in rules():
         name = f"{site.namespace}-{role['metadata']['name']}"
         cluster = role["kind"] == "ClusterRole"
+        given = [
+            {**rule, "resources": [resource], "verbs": [verb for verb in rule["verbs"] if (resource, verb) != without]}
+            | ({"resourceNames": [site.namespace]} if rule.get("resourceNames") == ["drainproof"] else {})
+            for rule in role["rules"]
+            for resource in rule["resources"]
+        ]
+        given = [rule for rule in given if rule["verbs"]]
         metadata = {"name": name} | ({} if cluster else {"namespace": site.namespace})
-        given = [one for rule in role["rules"] for one in granted(rule, site.namespace, without)]
         site.plane.create({**role, "metadata": metadata, "rules": given})
         group = {"apiGroup": "rbac.authorization.k8s.io"}
         subject = {"kind": "ServiceAccount", "name": "controller", "namespace": site.namespace}
@@ -496,15 +501,6 @@ def account(site: Site, without: tuple[str, str] | None = None) -> Path:
     path = site.folder / "account.kubeconfig"
     path.write_text(json.dumps(settings))
     return path
-
-
-def granted(rule: Mapping[str, Any], configuration: str, without: tuple[str, str] | None) -> Iterator[dict[str, Any]]:
-    """A rule by resource, for the webhook configurations of a site, and without one verb of one resource."""
-    for resource in rule["resources"]:
-        verbs = [verb for verb in rule["verbs"] if (resource, verb) != without]
-        names = {"resourceNames": [configuration]} if resource.endswith("webhookconfigurations") else {}
-        if verbs:
-            yield {**rule, "resources": [resource], "verbs": verbs, **names}
 
 
 def test_the_rights_that_are_shipped_are_enough(site: Site) -> None:
@@ -529,8 +525,7 @@ def test_each_right_that_is_missing_is_one_clear_error(site: Site, resource: str
         waited("a certificate that is trusted", site.trusted)
         process.stop(before.process)
         site.kubectl("patch", "secret", "drainproof-tls", "-p", json.dumps({"data": {"tls.crt": "eA=="}}))
-    keeping = ("--no-watch", "--no-discovery")
-    controller = site.controller(*keeping, kubeconfig=account(site, (resource, verb)))
+    controller = site.controller(kubeconfig=account(site, (resource, verb)))
     line = controller.waited("call to the API server failed", status=403, resource=resource)
     assert f'cannot {verb} resource "{resource}"' in line["reason"]
     assert line["level"] == "error"
