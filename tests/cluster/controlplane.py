@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPSConnection
@@ -39,8 +39,14 @@ class ControlPlane:
     ca: Path
     logs: Path
     programs: Mapping[str, Program]
-    pids: Mapping[str, int]
+    children: Mapping[str, Process]
     environment: Mapping[str, str] = field(repr=False)
+    _started: Callable[[str], None] = field(repr=False)
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """The process of each component."""
+        return {name: child.popen.pid for name, child in self.children.items()}
 
     def kubectl(
         self, *args: str, input: str | None = None, check: bool = True, timeout: float = 60
@@ -61,6 +67,17 @@ class ControlPlane:
         if check and done.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: exit code {done.returncode}: {done.stderr.strip()}")
         return done
+
+    def restart(self, name: str, kill: bool = False, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """End a component, with SIGKILL if asked to, and start it anew; return once it is ready again.
+
+        `meanwhile` is done while it is down. Raises ProcessError when it does not start.
+        """
+        if kill:
+            self.children[name].popen.kill()
+        process.stop(self.children[name])
+        meanwhile()
+        self._started(name)
 
     def create(self, document: Mapping[str, Any], *args: str) -> dict[str, Any]:
         """Create an object; return it as stored. `args` go to kubectl; errors as in kubectl()."""
@@ -131,34 +148,36 @@ def _start(
     etcd_port, server_port = free_ports(2)
     server = f"https://{HOST}:{server_port}"
     admin = credentials.write(files.state, server)
-    started: list[Process] = []
+    children: dict[str, Process] = {}
+    words = {
+        "etcd": flags.etcd(files.state, etcd_port),
+        "kube-apiserver": [*flags.apiserver(files.state, etcd_port, server_port), *apiserver_flags],
+        "kube-controller-manager": flags.controller_manager(files.state),
+    }
+    answers = {"etcd": (etcd_port, "/health"), "kube-apiserver": (server_port, "/readyz")}
 
-    def run(name: str, words: Sequence[str]) -> None:
-        command = [str(found[name].path), *words]
-        started.append(process.start(name, command, files.logs / f"{name}.log", files.environment))
-        stack.callback(process.stop, started[-1])
+    def run(name: str) -> None:
+        command = [str(found[name].path), *words[name]]
+        if name not in children:
+            stack.callback(lambda: process.stop(children[name]))
+        children[name] = process.start(name, command, files.logs / f"{name}.log", files.environment)
+        if name in answers:
+            ready(*answers[name])
 
-    run("etcd", flags.etcd(files.state, etcd_port))
-    process.wait_ready(started, lambda: _status(admin, etcd_port, "/health") == 200)
-    run("kube-apiserver", [*flags.apiserver(files.state, etcd_port, server_port), *apiserver_flags])
-    process.wait_ready(started, lambda: _status(admin, server_port, "/readyz") == 200)
-    if controllers:
-        run("kube-controller-manager", flags.controller_manager(files.state))
+    def ready(port: int, path: str) -> None:
+        process.wait_ready([*children.values()], lambda: _status(admin, port, path) == 200)
+
+    for name in words:
+        if controllers or name in answers:
+            run(name)
     account = "/api/v1/namespaces/default/serviceaccounts"
-    process.wait_ready(started, lambda: _status(admin, server_port, "/api/v1/namespaces/default") == 200)
+    ready(server_port, "/api/v1/namespaces/default")
     if not controllers:
         # Admission refuses a Pod without its ServiceAccount, and nobody else makes one.
         _status(admin, server_port, account, {"metadata": {"name": "default"}})
-    process.wait_ready(started, lambda: _status(admin, server_port, f"{account}/default") == 200)
-    return ControlPlane(
-        files.kubeconfig,
-        server,
-        files.state / "ca.crt",
-        files.logs,
-        found,
-        {child.name: child.popen.pid for child in started},
-        files.environment,
-    )
+    ready(server_port, f"{account}/default")
+    ca = files.state / "ca.crt"
+    return ControlPlane(files.kubeconfig, server, ca, files.logs, found, children, files.environment, run)
 
 
 def _files(directory: Path, stack: ExitStack) -> _Files:

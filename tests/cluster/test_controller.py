@@ -459,17 +459,19 @@ def test_what_is_not_ours_is_not_touched(site: Site) -> None:
 
 
 def rules() -> list[dict[str, Any]]:
-    """The Role and the ClusterRole that are shipped."""
-    found = YAML(typ="safe").load_all(CONFIGURATIONS / "controller.yaml")
+    """The Roles and ClusterRoles that are shipped."""
+    found = YAML(typ="safe").load_all(CONFIGURATIONS / "rights.yaml")
     return [one for one in found if one["kind"] in ("Role", "ClusterRole")]
 
 
+# Those of the other parts are tried in test_watch.py and test_discovery.py.
 VERBS: Final = [
     (resource, verb)
     for role in rules()
     for rule in role["rules"]
     for resource in rule["resources"]
     for verb in rule["verbs"]
+    if role["metadata"]["name"] == "drainproof-certificates" or resource == "leases"
 ]
 
 
@@ -477,11 +479,11 @@ def account(site: Site, without: tuple[str, str] | None = None) -> Path:
     """A kubeconfig of a ServiceAccount with the rights that are shipped, or all but one of them."""
     site.plane.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("controller", site.namespace)})
     for role in rules():
-        name = f"{site.namespace}-controller"
+        name = f"{site.namespace}-{role['metadata']['name']}"
         cluster = role["kind"] == "ClusterRole"
         given = [
             {**rule, "resources": [resource], "verbs": [verb for verb in rule["verbs"] if (resource, verb) != without]}
-            | ({"resourceNames": [site.namespace]} if cluster else {})
+            | ({"resourceNames": [site.namespace]} if rule.get("resourceNames") == ["drainproof"] else {})
             for rule in role["rules"]
             for resource in rule["resources"]
         ]
