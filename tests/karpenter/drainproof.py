@@ -1,4 +1,4 @@
-"""Our webhook in one namespace of a ring, for which it knows another Karpenter than the newest."""
+"""Our webhook in one namespace of a ring, with a policy of its own."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -180,7 +180,7 @@ def _watched(job: Subject, pod: str, enough: Callable[[], bool]) -> Call | None:
         except NotSeenError:
             if enough():
                 return None
-            if time.monotonic() > end:
+            if time.monotonic() > end or job.setting.ring.record.over.is_set():
                 raise
         _pass_by(job)
 
