@@ -45,7 +45,7 @@ def _observed(bench: Bench, title: str, namespace: str, name: str) -> Observatio
                 between(
                     f"{title}: Pod {number} is told to go after a run of",
                     held,
-                    PROTECTED - 1,  # the Pod's clock has whole seconds
+                    PROTECTED - 2,  # the Pod's clock has whole seconds, and it is told later that it runs
                     PROTECTED + 2 * LATE,
                     about=f"{PROTECTED} s at least",
                 )

@@ -116,7 +116,7 @@ def _waited(bench: Bench) -> Observation:
         claims=(
             # Karpenter looks at such a Pod again after 0.1, 0.2, 0.4 and so on up to 10 s (v1.15.0
             # terminator/eviction.go evictionQueueMaxDelay), so that it may be late even for the limit, and grant 1 s.
-            between(f"{title}: told to go after", seen.after, LIMIT - SHORT - 2, LIMIT + 10, about="25 s or later"),
+            between(f"{title}: told to go after", seen.after, LIMIT - SHORT - 2, LIMIT + 15, about="25 s or later"),
             between(f"{title}: with a grace of", seen.grace, 1, SHORT, about="what is left, or 1 s"),
             equal(f"{title}: DisruptionTarget", seen.disrupted or "none", "none"),
         ),

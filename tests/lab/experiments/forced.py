@@ -79,7 +79,7 @@ def at_once(title: str, seen: Forced, limit: int) -> tuple[Claim, ...]:
         between(
             f"{title}: the time until then and the grace that the Pod gets",
             None if left is None else seen.after + left,
-            limit - 2,  # both ends are whole seconds to Karpenter
+            limit - 3,  # both ends are whole seconds to Karpenter, and its request takes a while
             limit + 2,
             about=f"the {limit} s of the NodePool",
         ),
