@@ -195,7 +195,16 @@ def serving(plane: ControlPlane, folder: Path, *rules: dict[str, Any]) -> Iterat
     (folder / "policy.json").write_text(json.dumps(POLICY))
     pair = tls.throw_away(folder)
     assert pair.ca is not None
-    words = ["--kubeconfig", kubeconfig, "--namespace", NAMESPACE, "--certificates", "external"]
+    words = [
+        "--kubeconfig",
+        kubeconfig,
+        "--namespace",
+        NAMESPACE,
+        "--certificates",
+        "external",
+        "--no-watch",
+        "--no-discovery",
+    ]
     words += ["--lease", name, "--host", "127.0.0.1", "--port", "0", "--stamp-port", "0"]
     words += ["--certificate", pair.certificate, "--key", pair.key, "--policy", folder / "policy.json", *QUICK]
     command = [sys.executable, "-W", "error", "-c", COMMAND, *map(str, words)]

@@ -162,7 +162,7 @@ def between(text: str, seen: float | None, least: float, most: float, *, about: 
     """The claim that a number is within limits; None is not. `about` says in words what is expected."""
     limits = f"{least:g} to {most:g} {unit}".strip()
     expected = f"{about} ({limits})" if about else limits
-    said = "not seen" if seen is None else f"{seen:.1f} {unit}".strip()
+    said = "not seen" if seen is None else f"{round(seen, 1) + 0.0:.1f} {unit}".strip()  # and no -0.0
     return Claim(text, expected, said, seen is not None and least <= seen <= most)
 
 

@@ -5,8 +5,9 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any, Final, Protocol
 
 from tests.lab.experiment import Claim, Experiment, Observation, Observing, Result
@@ -58,40 +59,49 @@ def report(laboratories: Iterable[Laboratory], folder: Path, say: Callable[[str]
 
 def results_of(experiments: Sequence[Experiment], place: Place, say: Callable[[str], None]) -> list[Result]:
     """What comes of experiments in one place."""
+    session = _Session(place, say)
     pool = ThreadPoolExecutor(len(experiments))
     try:
         runs = [
-            pool.submit(_observe, one, one.observe, place, say, number * APART_SECONDS)
+            pool.submit(session.observe, one, one.observe, number * APART_SECONDS)
             for number, one in enumerate(experiments)
         ]
-        beside = [run.result() for run in runs]
+        first = {one.number: run.result() for one, run in zip(experiments, runs, strict=True)}
     finally:  # after an interruption nobody waits for them; their place is about to be gone
+        session.over.set()
         pool.shutdown(wait=False, cancel_futures=True)
-    first = {result.experiment.number: result for result in beside}
-    alone = [_observe(one, one.alone, place, say) for one in sorted(experiments, key=lambda one: one.number)]
-    return [_added(first[result.experiment.number], result) for result in alone]
+    return [
+        _added(first[one.number], _Session(place, say).observe(one, one.alone))
+        for one in sorted(experiments, key=lambda one: one.number)
+    ]
 
 
 def _added(first: Result, second: Result) -> Result:
     return Result(first.experiment, first.observation + second.observation, first.seconds + second.seconds)
 
 
-def _observe(
-    one: Experiment, observe: Observing | None, place: Place, say: Callable[[str], None], delay: float = 0
-) -> Result:
-    """One part of an experiment; what ends it in an error is a claim that does not hold."""
-    if observe is None:
-        return Result(one, Observation(), 0)
-    time.sleep(delay)
-    say(f"{one.number:>2} begins: {one.title}")
-    began = time.monotonic()
-    try:
-        observation = observe(place)
-    except Exception as error:
-        text = " ".join(traceback.format_exception_only(error)[-1].split())
-        observation = Observation(claims=(Claim("the experiment runs to its end", "no error", text, False),))
-    seconds = time.monotonic() - began
-    failed = [f"{claim.text}: {claim.seen}" for claim in observation.claims if not claim.holds]
-    verdict = f"NOT as expected: {'; '.join(failed)}" if failed else "as expected"
-    say(f"{one.number:>2} ends after {seconds:.0f} s: {verdict}")
-    return Result(one, observation, seconds)
+@dataclass(frozen=True)
+class _Session:
+    """Experiments at one time in one place, until it is `over`."""
+
+    place: Place
+    say: Callable[[str], None]
+    over: Event = field(default_factory=Event)
+
+    def observe(self, one: Experiment, observe: Observing | None, delay: float = 0) -> Result:
+        """One part of an experiment; what ends it in an error is a claim that does not hold."""
+        if observe is None or self.over.wait(delay):
+            return Result(one, Observation(), 0)
+        self.say(f"{one.number:>2} begins: {one.title}")
+        began = time.monotonic()
+        try:
+            observation = observe(self.place)
+        except Exception as error:
+            text = " ".join(traceback.format_exception_only(error)[-1].split())
+            observation = Observation(claims=(Claim("the experiment runs to its end", "no error", text, False),))
+        seconds = time.monotonic() - began
+        failed = [f"{claim.text}: {claim.seen}" for claim in observation.claims if not claim.holds]
+        verdict = f"NOT as expected: {'; '.join(failed)}" if failed else "as expected"
+        if not self.over.is_set():
+            self.say(f"{one.number:>2} ends after {seconds:.0f} s: {verdict}")
+        return Result(one, observation, seconds)

@@ -134,8 +134,9 @@ def _follow(
 
     def read() -> None:
         assert popen.stdout is not None
-        for line in popen.stdout:
-            take(line.decode())
+        with popen.stdout:
+            for line in popen.stdout:
+                take(line.decode())
         if not ending.is_set():
             record.gaps.append(f"{' '.join(command[-3:])} ended")
 

@@ -145,6 +145,7 @@ def test_the_page_and_its_pictures_take_the_place_of_the_earlier_ones(tmp_path: 
     [
         (between("", 20.04, 19.5, 25, about="about 20 s"), "20.0 s", True),
         (between("", 19.4, 19.5, 25), "19.4 s", False),
+        (between("", -0.04, -0.1, 1), "0.0 s", True),
         (between("", None, 0, 1), "not seen", False),
         (equal("", 1, 1), "1", True),
         (equal("", 1, 0), "1", False),

@@ -8,6 +8,9 @@ and once with a second less than the back-off and the runs alone must take on th
 **Expected.** The Job controller waits 10, 20 and 40 s after the end of a Pod, although none counts as failed. The bound
 suffices; the shorter deadline fails a healthy Job that was merely drained.
 
+That not a second of the bound is too much is held by a simulation of the Job controller's clock in the tests: a real
+run has starts and stops that are shorter than those it has to reckon with.
+
 **What it means.** Disruptions that are not counted still take time, and a deadline has to have room for them: three
 cost 70 s of back-off and up to three more runs.
 """
