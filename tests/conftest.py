@@ -1,6 +1,7 @@
 """How property tests run, and how tests are shared out where several processes run them."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import settings
 # No deadline, for a shared machine stalls at times; in CI the same examples each time.
 settings.register_profile("drainproof", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("drainproof")
+
+# What a shell starts in the background ignores SIGINT, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOLDER = Path(__file__).parent
 # What there can be one of on a machine, or what a look at the machine would take for it.
