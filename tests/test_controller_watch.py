@@ -316,10 +316,13 @@ def test_a_right_that_is_missing_is_one_error_and_all_is_well_once_it_is_given(
     assert len(site.server.events()) == 1
 
 
-def test_what_one_namespace_refuses_does_not_keep_another_from_being_told(site: Site) -> None:
+def test_what_one_namespace_refuses_does_not_keep_another_from_being_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "BATCH", 3)
     site.server.refuse("create", "namespaces/full/", 403, message="exceeded quota")
     one = site.replica("one")
-    site.put(undone("a", namespace=None, metadata={"namespace": "full"}), undone("b"))
+    site.put(*(undone(f"a{number}", metadata={"namespace": "full"}) for number in range(5)), undone("b"))
     until(lambda: one.count() == 1)
     assert site.said() == ["b"]
 
