@@ -1,7 +1,7 @@
-"""The rings that the tests of this folder share, and their markers."""
+"""The ring that the tests of this folder share, and their markers."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,16 +56,10 @@ def able() -> None:
 
 
 @pytest.fixture(scope="session")
-def rings(
-    able: None,  # noqa: ARG001
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, Ring]]:
-    """Two clusters, one with the newest Karpenter and one with the last that knows no durations, by version."""
-    with ExitStack() as stack:
-        try:
-            yield {
-                version: stack.enter_context(ring.alone(tmp_path_factory.mktemp("karpenter"), version))
-                for version in (NEWEST, BEFORE_DURATIONS)
-            }
-        except ring.ERRORS as error:
-            pytest.fail(str(error), pytrace=False)
+def old_ring(able: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:  # noqa: ARG001
+    """A cluster with the last Karpenter that knows no durations."""
+    try:
+        with ring.alone(tmp_path_factory.mktemp("karpenter"), BEFORE_DURATIONS) as running:
+            yield running
+    except ring.ERRORS as error:
+        pytest.fail(str(error), pytrace=False)

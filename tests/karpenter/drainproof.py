@@ -1,7 +1,7 @@
-"""Our webhook in one namespace of a ring, so that experiments run with it and without it side by side."""
+"""Our webhook in one namespace of a ring, with a policy of its own."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,10 @@ from tests.tables import merged
 
 
 @contextmanager
-def working(
-    plane: ControlPlane,
-    directory: Path,
-    namespace: str,
-    policy: Mapping[str, Any],
-    extra: Sequence[Mapping[str, Any]] = (),
-) -> Iterator[Deployment]:
+def working(plane: ControlPlane, directory: Path, namespace: str, policy: Mapping[str, Any]) -> Iterator[Deployment]:
     """Our webhook at work on the objects of a namespace, which is there already, until leaving.
 
-    `policy` is a policy document without its head. `extra` are more webhook configurations, of names of their own, such
-    as one that calls /stamp of a controller; they hold meanwhile, in the whole cluster unless `only_in` has narrowed
-    them. Raises ProcessError.
+    `policy` is a policy document without its head. Raises ProcessError.
     """
     written = directory / "policy.yaml"
     written.write_text(json.dumps({"apiVersion": "drainproof.dev/v1", "kind": "Policy", **policy}), encoding="utf-8")
@@ -35,12 +27,12 @@ def working(
         return "podFailurePolicy" in done.stdout and "do-not-disrupt" in done.stderr
 
     with deployment.serving(directory, f"--policy={written}") as serving:
-        ours = [only_in(namespace, document) for document in deployment.configurations(serving)]
-        with deployment.registered(plane, [*extra, *ours], in_force):
+        ours = [_only_in(namespace, document) for document in deployment.configurations(serving)]
+        with deployment.registered(plane, ours, in_force):
             yield serving
 
 
-def only_in(namespace: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+def _only_in(namespace: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """A webhook configuration that holds in one namespace only."""
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
     narrowed = []

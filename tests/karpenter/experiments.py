@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from tests.karpenter import subject
 from tests.karpenter.pool import node_pool, placed_on
 from tests.karpenter.record import Call, NotSeenError
-from tests.karpenter.story import Moment
 from tests.karpenter.subject import PATIENCE, Setting, Subject
 
 BIG: Final = "6"  # processors of a Pod for which Karpenter takes a machine of 8
@@ -37,7 +36,6 @@ class Protection:
     evicted_by: str | None
     machines: Sequence[str]
     failed: int
-    moments: Sequence[Moment]
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ class Forced:
     disrupted: str | None
     exit_code: int
     failed: int
-    moments: Sequence[Moment]
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,6 @@ class Anew:
     ended: float
     reason: str
     failed: int
-    moments: Sequence[Moment]
 
 
 def protection(setting: Setting, name: str, value: str, enough: Callable[[], bool] = lambda: False) -> Protection:
@@ -85,76 +81,76 @@ def protection(setting: Setting, name: str, value: str, enough: Callable[[], boo
     """
     setting.ring.add(node_pool(name))
     filler = _fill(setting, name)
-    job = subject.create(setting, name, value)
-    pod = job.pod(0)
-    runs = job.runs(pod)
-    setting.ring.plane.kubectl("delete", "pod", filler, "-n", setting.namespace, "--wait=false")
-    evicted = _watched(job, pod, enough)
-    machines = [job.instance(job.node(pod))]
-    if evicted:
-        replacement = job.pod(1)
-        job.runs(replacement)
-        machines.append(job.instance(job.node(replacement)))
-    return Protection(
-        stored=job.protection,
-        warnings=job.warnings,
-        elapsed=_after(runs, job.event("DoNotDisruptGracePeriodElapsed", pod)),
-        replaced=_after(runs, evicted),
-        watched=(evicted.at if evicted else time.time()) - runs.at,
-        evicted_by=evicted.user if evicted else None,
-        machines=machines,
-        failed=job.status().get("failed", 0),
-        moments=job.end(),
-    )
+    with subject.created(setting, name, value) as job:
+        pod = job.pod(0)
+        runs = job.runs(pod)
+        setting.ring.plane.kubectl("delete", "pod", filler, "-n", setting.namespace, "--wait=false")
+        evicted = _watched(job, pod, enough)
+        machines = [job.instance(job.node(pod))]
+        if evicted:
+            replacement = job.pod(1)
+            job.runs(replacement)
+            machines.append(job.instance(job.node(replacement)))
+        return Protection(
+            stored=job.protection,
+            warnings=job.warnings,
+            elapsed=_after(runs, job.event("DoNotDisruptGracePeriodElapsed", pod)),
+            replaced=_after(runs, evicted),
+            watched=(evicted.at if evicted else time.time()) - runs.at,
+            evicted_by=evicted.user if evicted else None,
+            machines=machines,
+            failed=job.status().get("failed", 0),
+        )
 
 
-def forced(setting: Setting, name: str, value: str | None = None, *, limit: int, grace: int) -> Forced:
-    """Delete the node under a Pod with so much `grace`, in a NodePool whose terminationGracePeriod is `limit`."""
+def forced(setting: Setting, name: str, value: str | None = None, *, limit: int, grace: int, **spec: Any) -> Forced:
+    """Delete the node under a Pod with so much `grace`, in a NodePool whose terminationGracePeriod is `limit`.
+
+    `spec` is more of the Job's.
+    """
     setting.ring.add(node_pool(name, f"{limit}s", consolidate_after="Never"))
-    job = subject.create(setting, name, value, grace=grace)
-    pod = job.pod(0)
-    job.runs(pod)
-    deleted = job.disrupt(pod)
-    went = job.goes(pod)
-    gone = job.last(pod)
-    job.settled()
-    conditions = [each for each in gone.status["conditions"] if each["type"] == "DisruptionTarget"]
-    return Forced(
-        stored=job.protection,
-        warnings=job.warnings,
-        asked=f"{went.verb} {went.resource}",
-        user=went.user,
-        after=went.at - deleted.at,
-        grace=went.grace,
-        disrupted=conditions[0]["reason"] if conditions else None,
-        exit_code=gone.status["containerStatuses"][0]["state"]["terminated"]["exitCode"],
-        failed=job.status().get("failed", 0),
-        moments=job.end(),
-    )
+    with subject.created(setting, name, value, grace=grace, **spec) as job:
+        pod = job.pod(0)
+        job.runs(pod)
+        deleted = job.disrupt(pod)
+        went = job.goes(pod)
+        gone = job.last(pod)
+        job.settled()
+        conditions = [each for each in gone.status["conditions"] if each["type"] == "DisruptionTarget"]
+        return Forced(
+            stored=job.protection,
+            warnings=job.warnings,
+            asked=f"{went.verb} {went.resource}",
+            user=went.user,
+            after=went.at - deleted.at,
+            grace=went.grace,
+            disrupted=conditions[0]["reason"] if conditions else None,
+            exit_code=gone.status["containerStatuses"][0]["state"]["terminated"]["exitCode"],
+            failed=job.status().get("failed", 0),
+        )
 
 
 def anew(setting: Setting, name: str, value: str, *, deadline: int) -> Anew:
     """Take the node from a Pod as soon as it runs, and from the next one, in a Job with activeDeadlineSeconds."""
     setting.ring.add(node_pool(name, consolidate_after="Never"))
-    job = subject.create(setting, name, value, activeDeadlineSeconds=deadline)
     runs, goes = [], []
-    for number in (0, 1):
-        pod = job.pod(number)
-        runs.append(job.runs(pod))
-        job.disrupt(pod)
-        goes.append(job.goes(pod))
-    ended = job.first(lambda call: call.is_for("UPDATE", "jobs/status", name) and bool(_failure(call)))
-    started = datetime.fromisoformat(ended.status["startTime"])  # in whole seconds
-    return Anew(
-        stored=job.protection,
-        warnings=job.warnings,
-        held=[went.at - ran.at for ran, went in zip(runs, goes, strict=True)],
-        asked=[went.user for went in goes],
-        ended=ended.at - started.timestamp(),
-        reason=_failure(ended),
-        failed=job.status().get("failed", 0),
-        moments=job.end(),
-    )
+    with subject.created(setting, name, value, activeDeadlineSeconds=deadline) as job:
+        for number in (0, 1):
+            pod = job.pod(number)
+            runs.append(job.runs(pod))
+            job.disrupt(pod)
+            goes.append(job.goes(pod))
+        ended = job.first(lambda call: call.is_for("UPDATE", "jobs/status", name) and bool(_failure(call)))
+        started = datetime.fromisoformat(ended.status["startTime"])  # in whole seconds
+        return Anew(
+            stored=job.protection,
+            warnings=job.warnings,
+            held=[went.at - ran.at for ran, went in zip(runs, goes, strict=True)],
+            asked=[went.user for went in goes],
+            ended=ended.at - started.timestamp(),
+            reason=_failure(ended),
+            failed=job.status().get("failed", 0),
+        )
 
 
 def _fill(setting: Setting, name: str) -> str:
@@ -184,7 +180,7 @@ def _watched(job: Subject, pod: str, enough: Callable[[], bool]) -> Call | None:
         except NotSeenError:
             if enough():
                 return None
-            if time.monotonic() > end:
+            if time.monotonic() > end or job.setting.ring.record.over.is_set():
                 raise
         _pass_by(job)
 
@@ -208,6 +204,6 @@ def _after(begin: Call, call: Call | None) -> float | None:
 
 
 def _failure(call: Call) -> str:
-    """The reason for which a Job fails, as soon as its status says so; empty where it does not."""
-    failing = [each for each in call.status.get("conditions", ()) if each["type"] in ("FailureTarget", "Failed")]
+    """The reason for which a Job has failed; empty where it has not."""
+    failing = [each for each in call.status.get("conditions", ()) if each["type"] == "Failed"]
     return str(failing[0].get("reason", "")) if failing else ""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 from tests.cluster import deployment
@@ -58,6 +59,11 @@ class Call:
         found: Mapping[str, Any] = self.object.get("status") or {}
         return found
 
+    @property
+    def about(self) -> str:
+        """The name of the object that it is about: an event is about the one that it names."""
+        return str(self.object["involvedObject"].get("name")) if self.resource == "events" else self.name
+
     def is_for(self, verb: str, resource: str, name: str | None = None) -> bool:
         """Whether it asked for just that; without a name for any."""
         return (self.verb, self.resource) == (verb, resource) and name in (None, self.name)
@@ -65,12 +71,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Record:
-    """The requests so far, oldest first."""
+    """The requests so far, oldest first; once it is `over` nobody needs to wait for more."""
 
     calls: list[Call] = field(default_factory=list, repr=False)
+    over: Event = field(default_factory=Event, repr=False)
 
     def first(self, fits: Callable[[Call], bool], seconds: float) -> Call:
-        """The first request that fits, now or within `seconds`. Raises NotSeenError."""
+        """The first request that fits, now or within `seconds`. Raises NotSeenError, and when the record is over."""
         end = time.monotonic() + seconds
         seen = 0
         while True:
@@ -83,7 +90,8 @@ class Record:
                 raise NotSeenError(
                     "\n  ".join([f"not seen within {seconds:g} s; last:", *map(str, self.calls[-LAST:])])
                 )
-            time.sleep(0.1)
+            if self.over.wait(0.1):
+                raise NotSeenError("not seen before the record was over")
 
     def all(self, fits: Callable[[Call], bool]) -> list[Call]:
         """The requests so far that fit."""
@@ -134,7 +142,10 @@ def recording(plane: ControlPlane, directory: Path) -> Iterator[Record]:
         deployment.registered(plane, [_configuration(endpoint)], lambda plane: _is_called(plane, record.calls)),
     ):
         record.calls.clear()
-        yield record
+        try:
+            yield record
+        finally:
+            record.over.set()
 
 
 def _configuration(endpoint: Endpoint) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class Ring:
     seconds: float
 
     def add(self, node_pool: Mapping[str, Any]) -> None:
-        """Make a NodePool, and wait until Karpenter takes Pods for it. Raises KubectlError."""
-        self.plane.create(node_pool)
+        """Make a NodePool, unless it is there, and wait until Karpenter takes Pods for it. Raises KubectlError."""
+        self.plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(node_pool))
         name = node_pool["metadata"]["name"]
         self.plane.kubectl("wait", f"nodepool/{name}", "--for=condition=Ready", "--timeout=50s")
 

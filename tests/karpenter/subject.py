@@ -1,16 +1,15 @@
 """The Job that an experiment watches: how it is made, and what becomes of it, as the API server was asked for it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.cluster import answer
 from tests.cluster.controlplane import KubectlError
-from tests.karpenter import story
-from tests.karpenter.pool import POOL, placed_on
+from tests.karpenter.pool import placed_on
 from tests.karpenter.record import Call
 from tests.karpenter.ring import Ring
-from tests.karpenter.story import Moment
 from webhook.core.protection import KEY
 
 OWNER: Final = "batch.kubernetes.io/job-name"
@@ -90,7 +89,7 @@ class Subject:
     def event(self, reason: str, about: str) -> Call | None:
         """The first event so far with a reason, about an object of that name."""
         found = self.setting.ring.record.all(
-            lambda call: call.resource == "events" and (call.object["reason"], story.about(call)) == (reason, about)
+            lambda call: call.resource == "events" and (call.object["reason"], call.about) == (reason, about)
         )
         return found[0] if found else None
 
@@ -120,23 +119,10 @@ class Subject:
         found: Mapping[str, Any] = self.setting.ring.plane.get("job", self.name, "-n", self.setting.namespace)["status"]
         return found
 
-    def moments(self) -> list[Moment]:
-        """What has happened so far to the Job, its Pods and the nodes of its NodePool, oldest first and each once."""
-        calls = self.setting.ring.record.all(lambda _call: True)
-        begin = next(call.at for call in calls if call.is_for("CREATE", "jobs", self.name))
-        names = {call.name for call in calls if self.owns(call) or _pool(call) == self.pool} | {self.name}
-        told = ((call, what) for call in calls for what in story.told(call) if story.about(call) in names)
-        first: dict[tuple[str, str], float] = {}
-        for call, what in told:
-            first.setdefault((what, call.user), call.at)
-        return [Moment(round(at - begin, 2), what, who) for (what, who), at in first.items()]
-
-    def end(self) -> list[Moment]:
-        """Delete the Job and its NodePool, so that nodes are not in the way of others; what had happened until then."""
-        told = self.moments()
+    def end(self) -> None:
+        """Delete the Job and its NodePool, so that nodes are not in the way of others."""
         for words in (("job", self.name, "-n", self.setting.namespace), ("nodepool", self.pool)):
             self.setting.ring.plane.kubectl("delete", *words, "--wait=false", "--ignore-not-found")
-        return told
 
 
 def create(
@@ -148,35 +134,43 @@ def create(
     pool: str | None = None,
     **spec: Any,
 ) -> Subject:
-    """Create a Job of one small Pod on the nodes of a NodePool, by default the one of the Job's name.
+    """Create a Job as `job` has it, on the nodes of a NodePool, by default the one of the Job's name.
 
-    `protection` is what do-not-disrupt says, `grace` are seconds, `spec` is more of the Job's. Raises KubectlError
-    where the Job is refused.
+    Raises KubectlError where the Job is refused.
     """
-    container = {"name": "main", "image": "example.test/main:1", "resources": {"requests": {"cpu": "500m"}}}
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace,
-        "containers": [container],
-        **placed_on(pool or name),
-    }
-    annotations = {} if protection is None else {KEY: protection}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": setting.namespace},
-        "spec": {"template": {"metadata": {"annotations": annotations}, "spec": pod}, **spec},
-    }
+    document = job(pool or name, protection, grace=grace, **spec)
+    document["metadata"] = {"name": name, "namespace": setting.namespace}
     made = answer.create(setting.ring.plane, document, dry_run=False)
     if made.admitted is None:
         raise KubectlError(made.error)
     return Subject(setting, name, pool or name, made.warnings, made.admitted)
 
 
+@contextmanager
+def created(setting: Setting, name: str, protection: str | None = None, **more: Any) -> Iterator[Subject]:
+    """As `create`, until leaving."""
+    made = create(setting, name, protection, **more)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def job(pool: str, protection: str | None = None, *, grace: int = 5, **spec: Any) -> dict[str, Any]:
+    """A Job without a name, of one small Pod on the nodes of a NodePool.
+
+    `protection` is what do-not-disrupt says, `grace` are seconds, `spec` is more of the Job's.
+    """
+    container = {"name": "main", "image": "example.test/main:1", "resources": {"requests": {"cpu": "500m"}}}
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": grace,
+        "containers": [container],
+        **placed_on(pool),
+    }
+    metadata = {} if protection is None else {"metadata": {"annotations": {KEY: protection}}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "spec": {**spec, "template": {**metadata, "spec": pod}}}
+
+
 def _asks_to_go(call: Call) -> bool:
     return call.is_for("CREATE", "pods/eviction") or call.is_for("DELETE", "pods")
-
-
-def _pool(call: Call) -> str | None:
-    found: str | None = (call.metadata.get("labels") or {}).get(POOL)
-    return found

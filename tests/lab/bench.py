@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from tests.cluster import answer
 from tests.cluster.answer import Answer
+from tests.karpenter import ring as karpenter
+from tests.karpenter.subject import Setting
 from tests.lab.history import BEGINS, Pod, Story
 from tests.lab.logind import Logind
 from tests.lab.record import Record
@@ -19,12 +21,17 @@ PATIENCE: Final = 90  # seconds for what comes within a few on a quiet machine
 
 @dataclass(frozen=True)
 class Bench:
-    """One node with drainproof, and what is recorded of it; `facts` are for the page."""
+    """One node with drainproof and Karpenter beside it, and what is recorded of it; `facts` are for the page."""
 
     ring: Ring
+    karpenter: karpenter.Ring
     record: Record
     logind: Logind
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    def setting(self, namespace: str) -> Setting:
+        """Where experiments with Karpenter run."""
+        return Setting(self.karpenter, namespace)
 
     def ask(self, document: Mapping[str, Any], namespace: str) -> Answer:
         """What the API server says to a Job or Pod, without keeping it."""

@@ -15,6 +15,7 @@ class Phase(StrEnum):
     """What a lane is doing for a while; the value is the word for it in a legend."""
 
     WAITING = "starting"
+    PROTECTED = "protected"
     RUNNING = "running"
     PRE_STOP = "preStop"
     STOPPING = "after SIGTERM"

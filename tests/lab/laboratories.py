@@ -4,15 +4,19 @@ from typing import Final
 
 from tests.lab import node
 from tests.lab.experiments import (
+    anew,
     backoff,
     containers,
     deadline,
+    defied,
     deletion,
     drain,
     eviction,
+    forced,
     grace,
     guard,
     policy,
+    protection,
     restart,
     success,
 )
@@ -22,6 +26,10 @@ NODE: Final = Laboratory(
     "node",
     (
         backoff.EXPERIMENT,
+        anew.EXPERIMENT,
+        defied.EXPERIMENT,
+        protection.EXPERIMENT,
+        forced.EXPERIMENT,
         eviction.EXPERIMENT,
         policy.EXPERIMENT,
         guard.EXPERIMENT,

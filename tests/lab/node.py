@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests import image
 from tests.cluster.controlplane import KubectlError
-from tests.lab import logind, record
+from tests.lab import karpenter, logind, record
 from tests.lab.bench import WITH, WITHOUT, Bench
 from tests.node import cgroups, installation, requirements, ring
 from tests.node.ring import Ring
@@ -23,11 +23,16 @@ SHUTDOWN_SECONDS: Final = 30
 CRITICAL_SECONDS: Final = 10  # of these, for what Kubernetes itself calls critical
 INJECT: Final = "drainproof.dev/inject"
 STARTUP: Final = 10  # seconds; what the policy allows a run until its program starts
+PROTECTED: Final = 20  # seconds; what the policy makes of do-not-disrupt: true
 POLICY: Final[Mapping[str, Any]] = {
     "apiVersion": "drainproof.dev/v1",
     "kind": "Policy",
     "mode": "enforce",
-    "rules": {"active-deadline": {"startup": f"{STARTUP}s"}},
+    "rules": {
+        "active-deadline": {"startup": f"{STARTUP}s"},
+        "disruption-stamp": {"fix": True},
+        "do-not-disrupt": {"default": f"{PROTECTED}s"},
+    },
 }
 LOWEST: Final[Mapping[str, Any]] = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -58,9 +63,10 @@ def opened(folder: Path) -> Iterator[Bench]:
     ):
         running.import_image(archive)
         archive.unlink()
-        _prepare(running, folder)
-        with record.recording(running.plane, running) as recorded:
-            yield Bench(running, recorded, announcer, _facts(running))
+        with karpenter.beside(running, folder) as beside:
+            _prepare(running, folder)
+            with record.recording(running.plane, running) as recorded:
+                yield Bench(running, beside, recorded, announcer, _facts(running) | karpenter.facts(beside))
 
 
 def _settings(folder: Path) -> Path:
@@ -86,9 +92,9 @@ def _memory_kib() -> int:
 
 
 def _prepare(running: Ring, folder: Path) -> None:
-    """Install drainproof with POLICY, and make the namespaces."""
+    """Install drainproof with its stamp and POLICY, and make the namespaces."""
     (place := folder / "installation").mkdir()
-    installation.kustomization(place)
+    installation.kustomization(place, components=["disruption-stamp"])
     (place / "policy.yaml").write_text(json.dumps(POLICY), encoding="utf-8")
     written = json.loads((place / "kustomization.yaml").read_text(encoding="utf-8"))
     replaced = {"name": "drainproof-policy", "namespace": installation.NAMESPACE, "behavior": "replace"}
@@ -96,6 +102,8 @@ def _prepare(running: Ring, folder: Path) -> None:
     written["configMapGenerator"] = [{**replaced, "files": ["policy.yaml"], "options": options}]
     (place / "kustomization.yaml").write_text(json.dumps(written), encoding="utf-8")
     installation.install(running, place)
+    installation.poke(running, installation.CONTROLLER)  # the pair that it has made itself is there for the stamp
+    installation.wait_until_ready(running, 2, installation.CONTROLLER)
     running.plane.create(LOWEST)
     for name in (WITH, WITHOUT):
         labels = {INJECT: "disabled"} if name == WITHOUT else {}
@@ -118,5 +126,5 @@ def _facts(running: Ring) -> dict[str, str]:
         "Kernel": f"Linux {platform.release()}, cgroup {'v2' if unified and hierarchies == 1 else 'v1'}",
         "Kubernetes": f"{node['kubeletVersion']}: API server, controller manager, scheduler, kubelet, kube-proxy",
         "Container runtime": f"{node['containerRuntimeVersion'].replace('://', ' ')}, runc {version}",
-        "drainproof": f"{__version__}, installed from deploy/ with its image, two replicas and the controller",
+        "drainproof": f"{__version__}, installed from deploy/ with its image, two replicas of webhook and controller",
     }

@@ -18,7 +18,10 @@ anything comes otherwise than expected. The same experiments are tests.
 What is told here has three sources on one clock: a watch of the API, the events of the container runtime, and the
 programs themselves, which say when they get SIGTERM. In the pictures 0 is the eviction or deletion, unless something
 else is said; an eviction is what `kubectl drain` asks for, for each Pod. Where drainproof does not look, the namespace
-is labelled `drainproof.dev/inject: disabled`."""
+is labelled `drainproof.dev/inject: disabled`.
+
+Karpenter is the real one too, under its own ServiceAccount, and so is all that it asks of the API server. Its machines
+are simulated by KWOK: a Pod there has no program, and ends with exit code 143 a second after it is told to go."""
 PROGRAM: Final = f"""\
 The programs are scripts for busybox's shell. Each begins with a function that the manifests below leave out:
 

@@ -28,8 +28,8 @@ STYLE: Final = """\
 text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#24292f}
 .run{font-weight:600}.faint{fill:#59636e}
 .grid{stroke:#d0d7de}.zero{stroke:#8b949e;stroke-dasharray:3 3}
-.starting{fill:none;stroke:#8b949e;stroke-dasharray:2 2}.running{fill:#4a90d9}.preStop{fill:#9a7fd6}
-.after-SIGTERM{fill:#d9982b}.node-there{fill:#57a773}
+.starting{fill:none;stroke:#8b949e;stroke-dasharray:2 2}.protected{fill:#2a5d94}.running{fill:#4a90d9}
+.preStop{fill:#9a7fd6}.after-SIGTERM{fill:#d9982b}.node-there{fill:#57a773}
 .ink{fill:#24292f}.line{stroke:#24292f;stroke-width:2}.kill{stroke:#d1242f;stroke-width:2.5}.term{fill:#b35900}
 @media(prefers-color-scheme:dark){text,.ink{fill:#e6edf3}.faint{fill:#9198a1}.grid{stroke:#3d444d}
 .line{stroke:#e6edf3}.kill{stroke:#ff7b72}.term{fill:#f0b35a}}"""

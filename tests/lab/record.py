@@ -4,6 +4,7 @@ One clock for everything, that of the machine since it was started, which progra
 """
 
 import json
+import math
 import re
 import subprocess
 import threading
@@ -53,19 +54,22 @@ class Record:
     gaps: list[str] = field(default_factory=list)
 
     def story(self, namespace: str, name: str) -> Story:
-        """What became of a Job, or of a bare Pod."""
-        found = [uid for uid, seen in list(self.pods.items()) if _belongs(seen[0].object, namespace, name)]
+        """What became of a Job until it was removed, or of a bare Pod."""
         jobs = tuple(self.jobs.get((namespace, name), ()))
-        return Story(name, tuple(map(self.pod, found)), jobs, now())
+        told = next((seen.at for seen in jobs if seen.gone), now())
+        found = [uid for uid, seen in list(self.pods.items()) if _belongs(seen[0].object, namespace, name)]
+        pods = tuple(self.pod(uid, told) for uid in found if self.pods[uid][0].at <= told)
+        return Story(name, pods, jobs, told)
 
     def nodes_of(self, story: Story) -> dict[str, tuple[Seen, ...]]:
         """What was seen of the nodes of a Job's Pods, by their names, in the order in which they had a Pod."""
         names = dict.fromkeys(pod.node for pod in story.pods if pod.node)
-        return {name: tuple(self.nodes.get(name, ())) for name in names}
+        return {name: tuple(one for one in list(self.nodes.get(name, ())) if one.at <= story.told) for name in names}
 
-    def pod(self, uid: str) -> Pod:
-        """What became of a Pod."""
-        return history.pod(tuple(self.pods[uid]), tuple(self.words.get(uid, ())), dict(self.acts))
+    def pod(self, uid: str, until: float = math.inf) -> Pod:
+        """What became of a Pod, as the API told of it until then."""
+        seen = tuple(one for one in list(self.pods[uid]) if one.at <= until)
+        return history.pod(seen, tuple(self.words.get(uid, ())), dict(self.acts))
 
     def until(self, found: Callable[[], Found | None], what: str, seconds: float) -> Found:
         """What `found` returns as soon as it is true. Raises RecordError after `seconds`, and for a gap."""

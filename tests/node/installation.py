@@ -139,9 +139,9 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
-def poke(ring: Ring) -> None:
-    """Have the kubelet look at the Pods now, where it looks about once a minute at what they have mounted."""
-    words = ("annotate", "pods", f"--selector={WEBHOOK}", "--overwrite", f"drainproof.dev/looked-at={time.time_ns()}")
+def poke(ring: Ring, labels: str = WEBHOOK) -> None:
+    """Have the kubelet look now at what Pods with these labels have mounted, as it does about once a minute."""
+    words = ("annotate", "pods", f"--selector={labels}", "--overwrite", f"drainproof.dev/looked-at={time.time_ns()}")
     ring.kubectl("--namespace", NAMESPACE, *words)
 
 

@@ -54,5 +54,6 @@ def test_each_pod_runs_where_it_belongs(node_ring: Ring, beside: karpenter.Ring)
     job.disrupt(pod)
     assert job.last(pod).status["phase"] == "Failed"
     assert known(node_ring) == before
+    assert "forbidden" not in (beside.logs / "karpenter.log").read_text(encoding="utf-8")
     job.end()
     node_ring.kubectl("delete", "pod", "real", "--timeout=50s")

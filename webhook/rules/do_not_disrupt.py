@@ -14,7 +14,9 @@ for nothing would re-create it.
 **Limits.** A value that protects nothing is never rewritten: what ran unprotected until today would start to
 block drains. The warning suggests what was probably meant. Services are left alone: their protection would
 lapse once and never come back. A duration starts anew with each replacement Pod; activeDeadlineSeconds does
-not.
+not. In a NodePool with a terminationGracePeriod, protection ends with that, and the Pod may be left with a second or
+two of a grace period that would have fitted. On a quiet cluster up to five minutes can pass until an elapsed duration
+is noticed (Karpenter v1.15.0, which otherwise looks only when a Pod or node comes or goes).
 """
 
 from collections.abc import Iterator
