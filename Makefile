@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A process for each processor; what needs the machine for itself stays in one of them (tests/conftest.py).
+SIDE_BY_SIDE := --numprocesses=auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -18,11 +20,12 @@ demo: $(READY) ## run the main job against a real API server (KEEP=1 leaves it r
 	@$(BIN)/python -m tests.cluster.demo
 
 test: $(READY) ## run every test, those against a real API server included
-	$(BIN)/python -m pytest --cov --cov-report=
+	@$(BIN)/python -m tests.programs
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report=
 	$(BIN)/python -m coverage report --include='webhook/core/*,webhook/rules/*' --fail-under=100
 
 quick: $(READY) ## run the tests that need neither an API server nor a node
-	$(BIN)/python -m pytest -m 'not cluster and not node'
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not cluster and not node'
 
 check: $(READY) ## what must hold before a commit: style, types, layers, pages
 	$(BIN)/ruff check .

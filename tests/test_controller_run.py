@@ -252,6 +252,8 @@ def test_a_life_that_cannot_be_says_why(value: str) -> None:
         (Settings(ca_secret="drainproof-tls"), "the same Secret"),
         (Settings(mutating=(), validating=()), "neither"),
         (Settings(namespace=""), "--namespace is empty"),
+        (Settings(karpenter=("karpenter",)), "--karpenter: karpenter is no Deployment such as kube-system/karpenter"),
+        (Settings(karpenter=("a/b", "a/b/c")), "--karpenter: a/b/c is no Deployment"),
         (Settings(controller_service=""), "--controller-service is empty"),
         (Settings(certificate=Path("tls.crt")), "--certificate and --key belong together"),
         (Settings(key=Path("tls.key")), "--certificate and --key belong together"),

@@ -1,5 +1,6 @@
 """Watching Pods and saying what is found, against an API server on loopback that breaks in every way."""
 
+import json
 import logging
 import threading
 import time
@@ -7,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -15,16 +18,23 @@ from kubernetes import client
 from tests import apiserver
 from tests.apiserver import ApiServer
 from tests.tables import policy_of
+from tests.test_controller_run import answering
 from tests.undone import BY_KUBELET, job, path, pod, stopping, undone
-from webhook.controller import findings
+from webhook import policyfile
+from webhook.controller import findings, stream
 from webhook.controller import ledger as ledgers
-from webhook.controller.api import Api
+from webhook.controller import policy as policies
+from webhook.controller.api import Api, ApiError
 from webhook.controller.crew import Crew
 from webhook.controller.lease import Lease, lease
 from webhook.controller.ledger import Ledger
 from webhook.controller.mark import ANNOTATION, Found, Mark, mark_in
 from webhook.controller.metrics import Complaints, metrics
+from webhook.controller.stream import StreamError
+from webhook.controller.watch import PODS, SELECTOR, Watch
 from webhook.core.undone import Stopped
+from webhook.rules import RULES
+from webhook.watched import Watched
 
 SECONDS: Final = 30.0
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/here/leases/drainproof-controller"
@@ -62,7 +72,9 @@ class Replica:
         until(lambda: self.ledger._position >= last)
 
     def leads(self) -> None:
+        """Waits until it leads and watches: what comes and goes before that, a first replica cannot know."""
         until(self.election.leads)
+        self.watches()
 
     def ends(self) -> float:
         """Ends it; how many seconds that took."""
@@ -290,7 +302,7 @@ def test_a_right_that_is_missing_is_one_error_and_all_is_well_once_it_is_given(
 ) -> None:
     missing = site.server.refuse(verb, resource, 403, message=f"cannot {verb} {resource}")
     one = site.replica("one")
-    one.leads()
+    until(one.election.leads)
     until(lambda: resource != "pods" or site.server.asks(verb, resource))
     site.put(job(succeeded=1), undone(metadata={"finalizers": None}))
     until(lambda: site.server.asks(verb, resource) >= 3)
@@ -304,10 +316,13 @@ def test_a_right_that_is_missing_is_one_error_and_all_is_well_once_it_is_given(
     assert len(site.server.events()) == 1
 
 
-def test_what_one_namespace_refuses_does_not_keep_another_from_being_told(site: Site) -> None:
+def test_what_one_namespace_refuses_does_not_keep_another_from_being_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "BATCH", 3)
     site.server.refuse("create", "namespaces/full/", 403, message="exceeded quota")
     one = site.replica("one")
-    site.put(undone("a", namespace=None, metadata={"namespace": "full"}), undone("b"))
+    site.put(*(undone(f"a{number}", metadata={"namespace": "full"}) for number in range(5)), undone("b"))
     until(lambda: one.count() == 1)
     assert site.said() == ["b"]
 
@@ -405,6 +420,67 @@ def test_parts_are_alive_and_no_trouble_of_theirs_makes_a_replica_unready(site: 
     assert [part.name for part in one.parts] == ["watch", "findings"]
     assert all(part.alive() for part in one.parts)
     assert one.parts[0].problem() == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"x" * (stream.LONGEST + 1), "longer than"),
+        (b'{"type": "ADDED", "object": {}}\n{"type"', "in the middle of an event"),
+        (b"[]\n", "no type or no object"),
+        (b'{"type": 7, "object": {}}\n', "no type or no object"),
+        (b'{"type": "ERROR", "object": {"message": "no"}}\n', "^no$"),
+        (b'{"type": "ERROR", "object": {"message": "old", "code": 410}}\n', "^old$"),
+    ],
+)
+def test_what_is_no_event_ends_a_stream_and_says_why(content: bytes, text: str, tmp_path: Path) -> None:
+    with answering(tmp_path, 200, content) as (api, asked):
+        with pytest.raises(StreamError, match=text) as caught:
+            list(stream.watch(api, PODS, SELECTOR, 5, 60))
+        assert caught.value.status == (410 if text == "^old$" else 0)
+    assert "resourceVersion=5&timeoutSeconds=60" in asked[0][1]
+
+
+@pytest.mark.parametrize(("status", "text"), [(410, "410: gone"), (503, "503: gone"), (204, "no object|no stream")])
+def test_a_watch_that_is_refused_is_the_error_of_any_call(status: int, text: str, tmp_path: Path) -> None:
+    body = b"" if status == 204 else b'{"message": "gone"}'
+    with (
+        answering(tmp_path, status, body, Retry_After="7") as (api, _),
+        pytest.raises(ApiError, match=text) as caught,
+    ):
+        stream.watch(api, PODS, SELECTOR, 5, 60)
+    assert status == 204 or caught.value.retry_after == 7
+
+
+def test_a_list_without_a_version_is_no_list(site: Site, tmp_path: Path) -> None:
+    with answering(tmp_path, 200, b'{"items": []}') as (api, _):
+        one = Watch(api, ledger(), dict, Complaints(metrics()))
+        with pytest.raises(ApiError, match="no resource version"):
+            one.once()
+    assert site.said() == []
+
+
+def test_the_policy_of_a_file_is_the_last_one_that_could_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    chosen = Watched(file, partial(policyfile.stated, rules=RULES))
+    policies.look(chosen)
+    assert policies.in_force(chosen) is None
+    assert "cannot be read" in policies.problem(chosen)
+    document = {"apiVersion": "drainproof.dev/v1", "kind": "Policy", "exempt": [{"namespaces": ["n"]}]}
+    for content in (json.dumps(document), "junk"):
+        file.write_text(content)
+        for _ in range(2):
+            policies.look(chosen)
+        found = policies.in_force(chosen)
+        assert found
+        assert found.exempt[0].namespaces == ("n",)
+        assert policies.problem(chosen) == ""
+    kept = Ledger(lambda: policies.in_force(chosen) or POLICY)
+    kept.listed([(5, [at(4, undone())])])
+    assert kept.due(leads=True) == []
+    policies.look(POLICY)
+    assert policies.in_force(POLICY) is POLICY
+    assert policies.problem(POLICY) == ""
 
 
 STOPPED = Stopped("n", "p", "uid-p", "j" * 300, "uid-j", "", "why", "absent", "what to do")

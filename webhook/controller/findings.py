@@ -50,11 +50,13 @@ class Findings:
         led = self.leads()
         due = self.ledger.due(led)
         failed: dict[str, ApiError] = {}  # by namespace: what is refused in one may be granted in another
-        for found in due[:BATCH]:
-            if led and not self.leads():
+        tried = 0
+        for found in due:
+            if tried == BATCH or (led and not self.leads()):
                 break
             if found.pod.namespace in failed:
                 continue
+            tried += 1
             try:
                 self._settle(found)
             except ApiError as error:
@@ -68,7 +70,7 @@ class Findings:
             self.complaints.about(NAME, earlier)
         if errors:
             raise errors[-1]
-        return len(due) > BATCH
+        return tried == BATCH
 
     def _settle(self, found: Found) -> None:
         if found.counts or self._counts(found):
