@@ -189,7 +189,7 @@ def _listen(record: Record, folder: Path, ending: threading.Event) -> None:
     opened: dict[Path, BinaryIO] = {}
     rests: dict[Path, bytes] = defaultdict(bytes)
     while not ending.wait(LOOK_SECONDS):
-        for path in folder.glob("*/*/*.log"):
+        for path in _logs(folder):
             if path not in opened:
                 try:
                     opened[path] = path.open("rb")
@@ -201,6 +201,14 @@ def _listen(record: Record, folder: Path, ending: threading.Event) -> None:
                 _take_word(record, path, line.decode())
     for file in opened.values():
         file.close()
+
+
+def _logs(folder: Path) -> list[Path]:
+    """The logs that there are; none where the kubelet removes some just now, for the next look is soon."""
+    try:
+        return list(folder.glob("*/*/*.log"))
+    except FileNotFoundError:  # as Python before 3.13 has it
+        return []
 
 
 def _take_word(record: Record, path: Path, line: str) -> None:

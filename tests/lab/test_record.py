@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,14 @@ def test_waiting_ends_in_an_error_when_it_is_too_long_and_for_a_gap() -> None:
     with pytest.raises(RecordError, match="the record has a gap: the watch of pods ended"):
         kept.until(lambda: None, "a Pod", 60)
     assert time.monotonic() - began < 30
+
+
+def test_a_folder_that_goes_while_logs_are_looked_for_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_folder: Path, _pattern: str) -> Iterator[Path]:
+        yield tmp_path / "read"
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "glob", gone)
+    assert record._logs(tmp_path) == []
