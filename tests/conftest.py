@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_alone(item: pytest.Item) -> bool:
     return any(item.path.is_relative_to(path) for path in ALONE)
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Says what was measured: on stderr, for what the processes of pytest-xdist write to stdout is lost."""
+
+    def said(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", file=sys.stderr, flush=True)
+
+    return said

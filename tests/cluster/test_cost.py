@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ def bench(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_1000_ordinary_reports_cause_no_call_and_their_times_are_told(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Bench, tell: Callable[[str], None]
 ) -> None:
     """The times are not judged: on a machine that does other things too, they are what they are."""
     before = state(bench.plane)
@@ -114,10 +114,7 @@ def test_1000_ordinary_reports_cause_no_call_and_their_times_are_told(
             with bench.registered() if guarded else nullcontext():
                 bench.block(guarded)
     calls, evaluations, seconds = (now - then for now, then in zip(state(bench.plane), before, strict=True))
-    with capsys.disabled():
-        print(
-            f"\n{bench.told()}; conditions evaluated {evaluations:.0f} times, {seconds / evaluations * 1e6:.0f} µs each"
-        )
+    tell(f"{bench.told()}; conditions evaluated {evaluations:.0f} times, {seconds / evaluations * 1e6:.0f} µs each")
     assert [len(times) for times in bench.seconds.values()] == [PAIRS * BLOCK] * 2
     assert set(bench.there.names()) == {"canary"}
     assert calls == len(bench.there.heard)

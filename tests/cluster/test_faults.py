@@ -157,19 +157,15 @@ def assert_it_went_on(plane: ControlPlane, case: Case, name: str, outcome: Outco
     assert outcome.counted == 1
 
 
-def told(capsys: pytest.CaptureFixture[str], case: Case, fault: str, outcome: Outcome) -> None:
+def told(tell: Callable[[str], None], case: Case, fault: str, outcome: Outcome) -> None:
     """Prints a row of the table."""
     goes = "is refused" if outcome.said else "goes on"
-    with capsys.disabled():
-        print(
-            f"\n{case.name:33} {fault:28} {goes} after {outcome.seconds:.1f} s, failed open {outcome.counted:.0f}",
-            end="",
-        )
+    tell(f"{case.name:33} {fault:28} {goes} after {outcome.seconds:.1f} s, failed open {outcome.counted:.0f}")
 
 
 # First, for the next ones leave their webhooks registered.
 def test_with_nobody_there_it_goes_on_and_is_counted(
-    control_plane: ControlPlane, owner: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    control_plane: ControlPlane, owner: dict[str, Any], tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     ca = tls.throw_away(tmp_path).ca
     assert ca is not None
@@ -184,7 +180,7 @@ def test_with_nobody_there_it_goes_on_and_is_counted(
         for case in CASES:
             name = f"{case.acts.__name__}-gone"
             outcome = acted(control_plane, case, name, owner)
-            told(capsys, case, "nobody there", outcome)
+            told(tell, case, "nobody there", outcome)
             assert_it_went_on(control_plane, case, name, outcome)
 
 
@@ -225,12 +221,12 @@ def test_what_is_no_answer_is_counted_and_it_goes_on(
     owner: dict[str, Any],
     fault: str,
     case: Case,
-    capsys: pytest.CaptureFixture[str],
+    tell: Callable[[str], None],
 ) -> None:
     name = f"{case.acts.__name__}-{'-'.join(fault.lower().split())}"
     with answering(webhooks, FAULTS[fault]):
         outcome = acted(control_plane, case, name, owner)
-    told(capsys, case, fault, outcome)
+    told(tell, case, fault, outcome)
     assert set(webhooks.names()) == {name}
     assert_it_went_on(control_plane, case, name, outcome)
     if fault == "slow":
@@ -243,13 +239,13 @@ def test_what_is_an_answer_and_cannot_be_used_stops_a_report_whatever_failure_po
     webhooks: Responder,
     owner: dict[str, Any],
     answer: str,
-    capsys: pytest.CaptureFixture[str],
+    tell: Callable[[str], None],
 ) -> None:
     reply, says = HARMFUL[answer]
     name = "-".join(answer.split())
     with answering(webhooks, reply):
         outcome = acted(control_plane, CASES[0], name, owner)
-    told(capsys, CASES[0], answer, outcome)
+    told(tell, CASES[0], answer, outcome)
     assert says in outcome.said
     assert not has_succeeded(control_plane, name)
     assert outcome.counted == 0

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -72,11 +72,8 @@ def configurations(ring: Ring) -> list[dict[str, Any]]:
     return [webhook for one in found for webhook in one["webhooks"]]
 
 
-def test_the_first_job_is_mended_soon(
-    installable: Ring, installed: Installed, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with capsys.disabled():
-        print(f"\nfrom nothing to the first mended Job: {installed.seconds:.1f} s")
+def test_the_first_job_is_mended_soon(installable: Ring, installed: Installed, tell: Callable[[str], None]) -> None:
+    tell(f"from nothing to the first mended Job: {installed.seconds:.1f} s")
     assert installed.seconds < MENDED_SECONDS
     made = installable.plane.create(job("first"))
     assert is_mended(made)

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,7 +179,7 @@ def test_more_replicas_and_fewer_again_lose_nothing(closed: Ring, under_load: Lo
 
 
 def test_only_for_a_moment_is_anything_lost_to_the_kill_of_a_replica(
-    closed: Ring, under_load: Load, capsys: pytest.CaptureFixture[str]
+    closed: Ring, under_load: Load, tell: Callable[[str], None]
 ) -> None:
     busiest = max(installation.pods(closed), key=reviews)
     answered = reviews(busiest)
@@ -191,11 +191,8 @@ def test_only_for_a_moment_is_anything_lost_to_the_kill_of_a_replica(
         installation.wait_until_ready(closed)
     under_way = sum(one.began <= killed <= one.ended for one in list(under_load.admissions))
     row = under_load.rows[-1]
-    with capsys.disabled():
-        print(
-            f"\n{under_way} admissions were under way at the kill of the replica, which had answered {answered} reviews"
-        )
-        print(*sorted({one.problem for one in (*row.lost, *row.failed)}), sep="\n")
+    tell(f"{under_way} admissions were under way at the kill of the replica, which had answered {answered} reviews")
+    tell("\n".join(sorted({one.problem for one in (*row.lost, *row.failed)})))
     assert all(one.began - killed < RECOVERED_SECONDS for one in (*row.lost, *row.failed))
 
 
@@ -230,9 +227,8 @@ def test_nothing_is_lost_between_the_events(under_load: Load) -> None:
     assert [one.problem for one in under_load.lost_between()] == []
 
 
-def test_enough_was_asked_to_say_so(under_load: Load, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n{under_load.table()}")
+def test_enough_was_asked_to_say_so(under_load: Load, tell: Callable[[str], None]) -> None:
+    tell(under_load.table())
     assert len(under_load.admissions) >= ADMISSIONS
 
 
