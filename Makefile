@@ -43,7 +43,7 @@ docs: $(READY) ## write the pages that are made from code and tables
 bench: $(READY) ## what a decision costs, and how that grows
 	@$(BIN)/python -m benchmarks
 
-lab: $(READY) ## run the experiments on a real node and write docs/lab.md (root, Linux, about ten minutes)
+lab: $(READY) ## run the experiments on a real node and write docs/lab.md (root, Linux, about five minutes once all programs are built)
 	@$(BIN)/python -m tests.lab
 
 programs: $(READY) ## find or build etcd, kube-apiserver, kube-controller-manager and kubectl
