@@ -186,7 +186,17 @@ def bundles(api: Memory, thing: Thing) -> list[bytes]:
     return [base64.b64decode(client.get("caBundle", "")) for client in clients]
 
 
-@pytest.mark.parametrize("bundle", [None, b"", b"\n", b"junk", pem(authority().trusted), pem([*OLD.trusted] * 2)])
+WRONG = {
+    "none": None,
+    "empty": b"",
+    "blank": b"\n",
+    "junk": b"junk",
+    "another's": pem(authority().trusted),
+    "twice": pem([*OLD.trusted] * 2),
+}
+
+
+@pytest.mark.parametrize("bundle", WRONG.values(), ids=WRONG)
 def test_a_ca_bundle_that_is_not_what_it_should_be_is_set_and_then_left_alone(bundle: bytes | None) -> None:
     api = Memory()
     api.keep(MUTATING, webhooks(bundle, pem(OLD.trusted)))
