@@ -48,10 +48,7 @@ class Discovery:
         text = ((stored or {}).get("data") or {}).get(KEY)
         before = self._known or _read(text) or Known()
         self._write(text, Known(self._version(before, failed), self._limits(before, failed)))
-        for earlier in failed[:-1]:
-            self.complaints.about(NAME, earlier)
-        if failed:
-            raise failed[-1]
+        self.complaints.raise_last(NAME, failed)
         return False
 
     def _version(self, before: Known, failed: list[ApiError]) -> Version | None:

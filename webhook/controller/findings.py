@@ -65,11 +65,7 @@ class Findings:
                 if error.status == 429 or error.status >= 500 or not error.status:
                     break
         self.ledger.marked(self.leads())
-        errors = list(failed.values())
-        for earlier in errors[:-1]:
-            self.complaints.about(NAME, earlier)
-        if errors:
-            raise errors[-1]
+        self.complaints.raise_last(NAME, list(failed.values()))
         return tried == BATCH
 
     def _settle(self, found: Found) -> None:

@@ -60,10 +60,7 @@ class Injection:
             except ApiError as error:
                 self.metrics.injections.labels(thing.resource, "failed").inc()
                 failed.append(error)
-        for earlier in failed[:-1]:
-            self.complaints.about(NAME, earlier)
-        if failed:
-            raise failed[-1]
+        self.complaints.raise_last(NAME, failed)
         return False
 
     def reconcile(self, thing: Thing) -> None:

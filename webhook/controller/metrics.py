@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -144,3 +144,10 @@ class Complaints:
             status=error.status,
             reason=str(error),
         )
+
+    def raise_last(self, part: str, errors: Sequence[ApiError]) -> None:
+        """Ends a round that went on after errors: raises the last, for whoever runs it to tell; tells the others."""
+        for earlier in errors[:-1]:
+            self.about(part, earlier)
+        if errors:
+            raise errors[-1]

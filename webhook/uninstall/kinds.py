@@ -64,7 +64,7 @@ def kept(secret: str = _KEPT.secret) -> tuple[Kind, ...]:
     return (
         Kind("/api/v1", "secrets", (secret, _KEPT.ca_secret)),
         Kind("/apis/coordination.k8s.io/v1", "leases", (_KEPT.lease,)),
-        Kind("/api/v1", "configmaps", ("drainproof-facts",)),
+        Kind("/api/v1", "configmaps", (_KEPT.facts,)),
     )
 
 
