@@ -46,3 +46,11 @@ def composed(folder: Path, *components: str) -> str:
     lines = [f"resources: [{deploy}/base]", "components:", *(f"  - {deploy}/components/{name}" for name in components)]
     (folder / "kustomization.yaml").write_text("\n".join([*lines, ""]), encoding="utf-8")
     return rendered(folder)
+
+
+def stamp() -> dict[str, Any]:
+    """The webhook that the component disruption-stamp adds, as it is written."""
+    ((step,),) = YAML(typ="safe").load_all(DEPLOY / "components" / "disruption-stamp" / "stamp.yaml")
+    assert (step["op"], step["path"]) == ("add", "/webhooks/-")
+    webhook: dict[str, Any] = step["value"]
+    return webhook

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from tests import manifests
 from webhook import __version__, cli, connection
 from webhook.controller import crew
 from webhook.controller.settings import Settings as ControllerSettings
@@ -51,14 +52,6 @@ def objects() -> dict[tuple[str, str], dict[str, Any]]:
 
 def deployments() -> list[dict[str, Any]]:
     return [one for (kind, _), one in objects().items() if kind == "Deployment"]
-
-
-def stamp() -> dict[str, Any]:
-    """The webhook that the component adds."""
-    ((step,),) = documents(STAMP / "stamp.yaml")
-    assert (step["op"], step["path"]) == ("add", "/webhooks/-")
-    webhook: dict[str, Any] = step["value"]
-    return webhook
 
 
 def defaults(settings: type[Any]) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def test_each_webhook_is_called_as_the_code_answers(deed: str, webhook: dict[str
 
 
 def test_the_stamp_is_called_as_the_controller_answers_and_never_in_the_way() -> None:
-    webhook = stamp()
+    webhook = manifests.stamp()
     service = webhook["clientConfig"]["service"]
     assert webhook["name"] == "pods.stamp.drainproof.dev"
     assert service == {"namespace": "drainproof", "name": "drainproof-controller", "path": "/stamp"}

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests import manifests
 from tests.cluster import deployment, process
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployment import ROOT, Endpoint
@@ -36,34 +37,12 @@ NAMESPACE: Final = "by-force"
 NODE: Final = "by-force-node"
 KARPENTER: Final = "system:serviceaccount:kube-system:karpenter"
 HOLD: Final = "example.test/hold"  # a finalizer, so that a Pod is still there to be looked at
-CALL_SECONDS: Final = 3  # timeoutSeconds of the webhook
 POLICY: Final = {
     "apiVersion": "drainproof.dev/v1",
     "kind": "Policy",
     "rules": {"disruption-stamp": {"fix": True}},
 }
-ENTRY: Final[dict[str, Any]] = {
-    "name": "pods.stamp.drainproof.dev",
-    "admissionReviewVersions": ["v1"],
-    "failurePolicy": "Ignore",
-    "matchPolicy": "Equivalent",
-    "sideEffects": "NoneOnDryRun",
-    "timeoutSeconds": CALL_SECONDS,
-    "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}],
-    "matchConditions": [
-        {"name": "by-karpenter", "expression": "request.userInfo.username.endsWith(':karpenter')"},
-        {
-            "name": "not-marked",
-            "expression": "!oldObject.?status.?conditions.orValue([])"
-            ".exists(c, c.type == 'DisruptionTarget' && c.status == 'True')",
-        },
-        {
-            "name": "of-a-job",
-            "expression": "oldObject.metadata.?ownerReferences.orValue([])"
-            ".exists(o, o.?controller.orValue(false) && o.kind == 'Job' && o.apiVersion.startsWith('batch/'))",
-        },
-    ],
-}
+ENTRY: Final = manifests.stamp()
 
 
 def configuration(endpoint: Endpoint) -> dict[str, Any]:
@@ -408,7 +387,7 @@ def test_a_controller_that_hangs_holds_a_deletion_up_for_the_timeout_of_the_webh
         seconds = time.monotonic() - began
     finally:
         stamp.process.popen.send_signal(signal.SIGCONT)
-    assert seconds >= CALL_SECONDS - 0.5
+    assert seconds >= ENTRY["timeoutSeconds"] - 0.5
     assert pod.is_going()
     assert failed_open(control_plane) == before + 1
 
