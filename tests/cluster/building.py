@@ -118,3 +118,15 @@ def say(text: str) -> None:
     """Tell a line of progress."""
     # Whole lines on stderr: the same on a terminal and in a CI log.
     print(f"[programs] {text}", file=sys.stderr, flush=True)
+
+
+def told(search: Callable[[], None]) -> int:
+    """The exit code of a command that finds or builds programs: 1, and why, where one cannot be had."""
+    try:
+        search()
+    except ProgramError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130  # what a shell reports for SIGINT
+    return 0

@@ -7,12 +7,10 @@ No scheduler and no kubelet: Pods stay Pending. Needs neither root nor a contain
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -214,23 +212,12 @@ def _status(admin: ssl.SSLContext, port: int, path: str, document: Mapping[str, 
 
 def main() -> int:
     """Run a control plane until Ctrl-C, SIGTERM or SIGHUP; 1 when it does not start."""
-    # SIGINT too: a shell script starts what it puts in the background with SIGINT ignored.
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="drainproof-control-plane-") as folder,
-            running(Path(folder)) as plane,
-        ):
-            print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
-            print(f"{plane.server} is ready; logs in {plane.logs}; Ctrl-C ends it", file=sys.stderr, flush=True)
-            while True:
-                signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    except (programs.ProgramError, process.ProcessError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    def told(plane: ControlPlane) -> None:
+        print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
+        print(f"{plane.server} is ready; logs in {plane.logs}; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+    return process.hold("drainproof-control-plane-", running, told, (programs.ProgramError, process.ProcessError))
 
 
 if __name__ == "__main__":

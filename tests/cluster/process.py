@@ -4,14 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 TETHER = Path(__file__).with_name("tether.py")
 TAIL_LINES = 20
+T = TypeVar("T")
 
 
 class ProcessError(Exception):
@@ -101,3 +104,35 @@ def tail(process: Process) -> str:
     """The last lines of the log with a heading, for the text of an error."""
     lines = process.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
     return "\n  ".join([f"the end of {process.log}:", *(lines or ["(the log is empty)"])])
+
+
+def end_by_signal() -> None:
+    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    SIGINT too: a shell script starts what it puts in the background with SIGINT ignored.
+    """
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
+
+
+def hold(
+    prefix: str,
+    running: Callable[[Path], AbstractContextManager[T]],
+    told: Callable[[T], None],
+    errors: tuple[type[Exception], ...],
+) -> int:
+    """Keep what runs in a folder of its own until Ctrl-C, SIGTERM or SIGHUP; the exit code, 1 when it cannot be had.
+
+    `told` says how to use it, once it runs; `errors` are those that `running` raises.
+    """
+    end_by_signal()
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder, running(Path(folder)) as held:
+            told(held)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return 0
+    except errors as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1

@@ -197,16 +197,12 @@ def _variables(name: str) -> dict[str, object]:
 
 def main() -> int:
     """Print name, version, place and path of every program, building what is missing; 1 when that fails."""
-    try:
-        found = find()
-    except ProgramError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130  # what a shell reports for SIGINT
-    for program in found.values():
-        print(f"{program.name:24} {program.version:10} {program.place:18} {program.path}")
-    return 0
+
+    def search() -> None:
+        for program in find().values():
+            print(f"{program.name:24} {program.version:10} {program.place:18} {program.path}")
+
+    return building.told(search)
 
 
 if __name__ == "__main__":

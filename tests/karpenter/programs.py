@@ -128,16 +128,13 @@ def _copy(lies: Path, pattern: str, folder: Path) -> None:
 
 def main() -> int:
     """Print where every program is, building what is missing; 1 when that fails."""
-    try:
+
+    def search() -> None:
         for version in (NEWEST, BEFORE_DURATIONS):
             found = find(version)
             print(f"karpenter {version:10} {found.karpenter}\nkwok {'':15} {found.kwok}")
-    except ProgramError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130  # what a shell reports for SIGINT
-    return 0
+
+    return building.told(search)
 
 
 if __name__ == "__main__":

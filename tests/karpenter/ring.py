@@ -6,9 +6,7 @@ Karpenter is the real program, and so is its ServiceAccount; KWOK plays the kube
 
 import json
 import shutil
-import signal
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,20 +152,13 @@ def _is_ready(port: int) -> bool:
 
 def main() -> int:
     """Run a ring until Ctrl-C, SIGTERM or SIGHUP; 1 when it cannot be had."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
-    try:
-        with tempfile.TemporaryDirectory(prefix="drainproof-karpenter-") as folder, alone(Path(folder)) as ring:
-            ring.add(pool.node_pool("default"))
-            print(f"export KUBECONFIG={ring.plane.kubeconfig}", flush=True)
-            print(f"Karpenter {ring.version} is ready after {ring.seconds:.1f} s; Ctrl-C ends it", file=sys.stderr)
-            while True:
-                signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    except ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    def told(ring: Ring) -> None:
+        ring.add(pool.node_pool("default"))
+        print(f"export KUBECONFIG={ring.plane.kubeconfig}", flush=True)
+        print(f"Karpenter {ring.version} is ready after {ring.seconds:.1f} s; Ctrl-C ends it", file=sys.stderr)
+
+    return process.hold("drainproof-karpenter-", alone, told, ERRORS)
 
 
 if __name__ == "__main__":

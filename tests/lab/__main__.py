@@ -1,13 +1,13 @@
 """Run the lab, and write docs/lab.md with its pictures from what was seen."""
 
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
+from tests.cluster import process
 from tests.lab import node, page
 from tests.lab.laboratories import LABORATORIES
 from tests.lab.laboratory import Report, report
@@ -30,8 +30,7 @@ def write(told: Report, docs: Path) -> None:
 
 def main() -> int:
     """1 where something came otherwise than expected or there is no lab; 130, and the page as it was, for Ctrl-C."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
+    process.end_by_signal()
     began = time.monotonic()
 
     def say(text: str) -> None:

@@ -5,10 +5,8 @@ Needs root, Linux and a few packages of Debian. Of the host it uses loopback and
 """
 
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -180,19 +178,12 @@ def _is_ready(plane: ControlPlane) -> bool:
 
 def main() -> int:
     """Run a ring until Ctrl-C, SIGTERM or SIGHUP; 1 when it cannot be had."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
-    try:
-        with tempfile.TemporaryDirectory(prefix="drainproof-ring-") as folder, running(Path(folder)) as ring:
-            print(f"export KUBECONFIG={ring.plane.kubeconfig}", flush=True)
-            print(f"{ring.node} is ready after {ring.seconds:.1f} s; Ctrl-C ends it", file=sys.stderr, flush=True)
-            while True:
-                signal.pause()
-    except KeyboardInterrupt:
-        return 0
-    except ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    def told(ring: Ring) -> None:
+        print(f"export KUBECONFIG={ring.plane.kubeconfig}", flush=True)
+        print(f"{ring.node} is ready after {ring.seconds:.1f} s; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+    return process.hold("drainproof-ring-", running, told, ERRORS)
 
 
 if __name__ == "__main__":
